@@ -1,5 +1,5 @@
-# Flags that hold for every target of ours. Warnings are for developers: a package build must not break on a
-# compiler's new warning.
+# Flags of all our targets. Warnings are errors only for developers, so that a compiler's new warning breaks no package
+# build.
 add_compile_options(-Wall -Wextra -Wpedantic -Wconversion)
 if(ENTREPOT_WERROR)
   add_compile_options(-Werror)
@@ -9,8 +9,8 @@ if(ENTREPOT_SANITIZE)
   add_compile_options(-fsanitize=${ENTREPOT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${ENTREPOT_SANITIZE})
   if(ENTREPOT_SANITIZE MATCHES "thread")
-    # GCC warns on every std::atomic_thread_fence under TSan, which cannot see fences. Code that TSan must judge
-    # uses orderings on the atomic operations themselves.
+    # GCC warns about every std::atomic_thread_fence under TSan, which does not support fences. Code to be checked by
+    # TSan uses memory orders on the atomic operations themselves.
     add_compile_options(-Wno-tsan)
     add_compile_definitions(ENTREPOT_TSAN=1)
   endif()

@@ -2,8 +2,8 @@
 #
 #   entrepot_library(<layer> <source>...)
 #
-# which makes the object library entrepot_<layer>. A source named main.cpp does not belong in it: it is the
-# program's own (see entrepot_add_daemon), so that tests can link the layer.
+# which defines the object library entrepot_<layer>. A source named main.cpp is left out of it, so that tests can link
+# the layer; entrepot_add_daemon compiles it.
 function(entrepot_library layer)
   set(sources ${ARGN})
   list(REMOVE_ITEM sources main.cpp)
@@ -32,10 +32,10 @@ function(entrepot_objects result)
   set(${result} ${objects} PARENT_SCOPE)
 endfunction()
 
-# libentrepot: what a client links. Static; installed only with the component "cpp".
+# libentrepot: the static library that clients link; installed only with the component "cpp".
 function(entrepot_add_client_library)
   if(NOT TARGET entrepot_client)
-    message(STATUS "Entrepot: core/src/client is not there yet; libentrepot is left out")
+    message(STATUS "Entrepot: core/src/client does not exist; libentrepot is not built")
     return()
   endif()
   entrepot_objects(objects base os shm net client)
@@ -46,11 +46,11 @@ function(entrepot_add_client_library)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/include/" DESTINATION include COMPONENT cpp)
 endfunction()
 
-# entrepotd: keeper and daemon, one program. It lies inside the Python package, where its launcher looks for it.
+# entrepotd: keeper and daemon in one program, installed in the Python package, whose launcher runs it.
 function(entrepot_add_daemon)
   set(main "${PROJECT_SOURCE_DIR}/core/src/daemon/main.cpp")
   if(NOT EXISTS "${main}" OR NOT TARGET entrepot_daemon)
-    message(STATUS "Entrepot: core/src/daemon/main.cpp is not there yet; entrepotd is left out")
+    message(STATUS "Entrepot: core/src/daemon/main.cpp does not exist; entrepotd is not built")
     return()
   endif()
   if(NOT TARGET entrepotd)
@@ -58,7 +58,7 @@ function(entrepot_add_daemon)
     add_executable(entrepotd "${main}" ${objects})
   endif()
   if(NOT ENTREPOT_SANITIZE)
-    # One file that runs wherever glibc does, whatever libstdc++ the machine has.
+    # Independent of the machine's version of libstdc++.
     target_link_options(entrepotd PRIVATE -static-libstdc++ -static-libgcc)
   endif()
   install(TARGETS entrepotd RUNTIME DESTINATION entrepot/bin COMPONENT python)

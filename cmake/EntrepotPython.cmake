@@ -2,17 +2,16 @@
 #
 #   entrepot_extension(<source>...)
 #
-# One binary serves every Python from 3.12 on (stable ABI); older ones get one each.
+# One binary serves every Python from 3.12 on (stable ABI); older versions need one each.
 function(entrepot_extension)
   nanobind_add_module(_core NB_STATIC STABLE_ABI LTO NOMINSIZE ${ARGN})
-  # nanobind's own sources are not ours to warn about; its headers come in as system headers.
   target_link_libraries(_core PRIVATE entrepot)
 endfunction()
 
 macro(entrepot_add_python_extension)
   if(EXISTS "${PROJECT_SOURCE_DIR}/core/src/bindings/CMakeLists.txt" AND TARGET entrepot)
     if(CMAKE_VERSION VERSION_LESS 3.26)
-      # Development.SABIModule came with 3.26; without it the extension is built for one Python version.
+      # Without Development.SABIModule (CMake 3.26), the extension is built for one Python version.
       find_package(Python 3.10 COMPONENTS Interpreter Development.Module)
     else()
       find_package(Python 3.10 COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
@@ -32,7 +31,7 @@ macro(entrepot_add_python_extension)
     add_subdirectory("${PROJECT_SOURCE_DIR}/core/src/bindings" "${PROJECT_BINARY_DIR}/core/src/bindings")
     foreach(target nanobind-static nanobind-static-abi3 _core)
       if(TARGET ${target} AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-        # nanobind names stderr without <cstdio>, which libc++ does not bring along by chance.
+        # nanobind uses stderr without including <cstdio>; libc++ does not include it indirectly.
         target_compile_options(${target} PRIVATE "SHELL:-include cstdio")
       endif()
     endforeach()
@@ -45,6 +44,6 @@ macro(entrepot_add_python_extension)
       install(TARGETS _core LIBRARY DESTINATION entrepot COMPONENT python)
     endif()
   else()
-    message(STATUS "Entrepot: core/src/bindings is not there yet; the Python extension is left out")
+    message(STATUS "Entrepot: core/src/bindings does not exist; the Python extension is not built")
   endif()
 endmacro()

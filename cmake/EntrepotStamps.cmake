@@ -1,9 +1,9 @@
-# Stamps of the formats that processes of different builds share. Version numbers say what fits together, but only if
-# somebody raises them; a stamp is computed from the text that defines a format, so that a change which nobody raised
-# a version for is refused and not misread. Comments and white space do not count. Nothing but the sources takes part:
-# the stamps are the same in a clone, in an unpacked archive and on every machine.
+# Stamps of the formats that processes of different builds share. Version numbers protect only if they are raised; a
+# stamp is a hash of the sources that define a format, so a change without a new version number is refused instead of
+# misread. Comments and white space are ignored. Only these sources are hashed, so the stamps are the same in a clone,
+# in an unpacked archive and on every machine.
 
-# Sets <result> to 32 bits, as a C++ literal, of the text of the files.
+# Sets <result> to a 32-bit hash of the files' text, as a C++ literal.
 function(entrepot_stamp result)
   set(text "")
   foreach(file IN LISTS ARGN)
@@ -19,15 +19,15 @@ function(entrepot_stamp result)
   set(${result} "0x${digest}U" PARENT_SCOPE)
 endfunction()
 
-# The control memory, and the hash by which its index is read.
+# The control memory, and the hash function of its index.
 entrepot_stamp(layout_stamp core/src/shm/layout.h core/src/shm/locality.h core/src/base/id.h core/src/base/id.cpp core/src/base/hash.h)
-# The messages of the socket and how they are encoded.
+# The socket's messages and their encoding.
 entrepot_stamp(protocol_stamp core/src/net/frame.h core/src/net/handshake.h core/src/net/object_messages.h
                core/src/net/session_messages.h core/src/base/wire.h core/include/entrepot/codes.h)
 add_compile_definitions(ENTREPOT_LAYOUT_STAMP=${layout_stamp} ENTREPOT_PROTOCOL_STAMP=${protocol_stamp})
 
-# What the Python sources expect of the extension is written in its stub. The extension is told which stub it was built
-# beside, and the package checks that it is the one it has.
+# The stub declares the interface that the Python sources expect of the extension. Its hash is compiled into the
+# extension, and the package compares it with that of its own stub.
 set(stub "${PROJECT_SOURCE_DIR}/core/python/entrepot/_core.pyi")
 set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${stub}")
 file(SHA256 "${stub}" ENTREPOT_API_STAMP)

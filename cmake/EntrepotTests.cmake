@@ -3,9 +3,9 @@
 #   entrepot_test(<name> SOURCES <file>... [LIBS <target>...] [ARGS <argument>...] [TIMEOUT <seconds>]
 #                 [LABELS <label>...] [NO_MAIN] [PROCESSES <n>])
 #
-# for each GoogleTest program. LIBS names layers (entrepot_shm, ...) and other targets. Objects of object libraries
-# are linked only where they are named, so a test lists every layer it needs; it may leave one out and bring a
-# fake of it. NO_MAIN: the sources have a main() of their own. The label `slow` keeps a test out of the fast tier.
+# for each GoogleTest program. LIBS names layers (entrepot_shm, ...) and other targets. Object libraries are not linked
+# transitively, so a test lists every layer that it needs, and may use a fake instead of one. NO_MAIN: the sources have
+# their own main(). The label `slow` excludes a test from the fast tier.
 function(entrepot_test name)
   cmake_parse_arguments(arg "NO_MAIN" "TIMEOUT;PROCESSES" "SOURCES;LIBS;ARGS;LABELS" ${ARGN})
   if(NOT arg_SOURCES)
@@ -19,7 +19,7 @@ function(entrepot_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/core/tests")
-  # The layers are what must be fast, and tests take most of the time that the compiler needs: this halves theirs.
+  # Only the layers need optimization; tests take most of the compile time, and this halves it.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g1>)
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest)
   if(NOT arg_NO_MAIN)
@@ -42,7 +42,7 @@ macro(entrepot_add_tests)
                         "To build without the C++ tests: -DENTREPOT_BUILD_TESTS=OFF.")
   endif()
   enable_testing()
-  # ThreadSanitizer's fixed shadow does not fit every randomised address space (mmap_rnd_bits above 28).
+  # ThreadSanitizer's fixed shadow does not fit every randomized address space (mmap_rnd_bits above 28).
   set(ENTREPOT_TEST_LAUNCHER "")
   if(ENTREPOT_SANITIZE MATCHES "thread")
     find_program(ENTREPOT_SETARCH setarch)
@@ -55,7 +55,7 @@ macro(entrepot_add_tests)
     endif()
   endif()
   file(GLOB test_folders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/tests/*/CMakeLists.txt")
-  # Fakes first: the other folders link them.
+  # Fakes first, because the other folders link them.
   foreach(list_file IN LISTS test_folders)
     get_filename_component(folder "${list_file}" DIRECTORY)
     get_filename_component(folder_name "${folder}" NAME)

@@ -1,19 +1,19 @@
-# A toolchain for CMake: zig as the compiler of wheels. zig brings libc++ as source, and the symbols of every glibc, so
-# one machine builds for other architectures and for older glibcs than its own. tools/wheel.py sets the variables:
+# CMake toolchain that compiles wheels with zig. zig includes the sources of libc++ and the symbols of every glibc, so
+# it can build for other architectures and for older glibcs than the machine's. tools/wheel.py sets these variables:
 #
 #   ENTREPOT_ZIG       the program zig
 #   ENTREPOT_ZIG_ARCH  x86_64 or aarch64
-#   ENTREPOT_ZIG_GLIBC the oldest glibc that the binaries are to run with, as 2.27
+#   ENTREPOT_ZIG_GLIBC the oldest glibc that the binaries have to run with, e.g. 2.27
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR "$ENV{ENTREPOT_ZIG_ARCH}")
 if(NOT DEFINED ENV{ENTREPOT_ZIG} OR NOT DEFINED ENV{ENTREPOT_ZIG_ARCH} OR NOT DEFINED ENV{ENTREPOT_ZIG_GLIBC})
-  message(FATAL_ERROR "ENTREPOT_ZIG, ENTREPOT_ZIG_ARCH and ENTREPOT_ZIG_GLIBC must be set; make wheel does it.")
+  message(FATAL_ERROR "ENTREPOT_ZIG, ENTREPOT_ZIG_ARCH and ENTREPOT_ZIG_GLIBC must be set; make wheel sets them.")
 endif()
 
-# A named target also means its oldest CPU; without one zig would build for the CPU of this machine.
+# With an explicit target, zig builds for its oldest CPU; without one, for this machine's CPU.
 set(CMAKE_CXX_COMPILER "$ENV{ENTREPOT_ZIG}" c++ -target "$ENV{ENTREPOT_ZIG_ARCH}-linux-gnu.$ENV{ENTREPOT_ZIG_GLIBC}")
 
-# CMake takes archivers as one word each.
+# CMake accepts only single words as archiver commands, so these are scripts.
 foreach(tool ar ranlib)
   string(TOUPPER "${tool}" variable)
   set(script "${CMAKE_BINARY_DIR}/zig-${tool}")
@@ -23,7 +23,8 @@ foreach(tool ar ranlib)
   set(CMAKE_CXX_COMPILER_${variable} "${script}")
 endforeach()
 
-# zig's sanitizer traps are for debugging; symbols are left out because the machine's strip knows only its own machine.
+# Without zig's sanitizer traps, which are for debugging. Stripped here, because the machine's strip supports only its
+# own architecture.
 set(CMAKE_CXX_FLAGS_INIT "-fno-sanitize=undefined")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -pie")
 set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/extension.map")

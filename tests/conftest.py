@@ -123,7 +123,7 @@ def wait_until() -> Callable[..., None]:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                pytest.fail(f"waited {seconds:g} s in vain for {what}")
+                pytest.fail(f"gave up waiting for {what} after {seconds:g} s")
             time.sleep(0.005)
 
     return wait

@@ -45,7 +45,7 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 
 def _judge_store(source: str, target: str) -> str | None:
-    """What is wrong with the include of ``target`` in ``source``, both files of the layer store, or None."""
+    """Return the violation by an include of ``target`` in ``source``, both files of the layer store, or None."""
     folder, included = (name.split("/")[1] if name.count("/") > 1 else None for name in (source, target))
     unknown = {folder, included} - {None, *STORE_PARTS}
     if unknown:
@@ -60,7 +60,7 @@ def _judge_store(source: str, target: str) -> str | None:
 
 
 def _judge(layer: str | None, source: str, quoted: str | None, angled: str | None) -> str | None:
-    """What is wrong with one include of ``source`` in ``layer`` (None: the public headers), or None."""
+    """Return the violation by an include in ``source`` of ``layer`` (None: the public headers), or None."""
     if angled is not None:
         if angled.startswith(("arrow/", "parquet/")):
             return f"<{angled}>: the core does not link Arrow; it speaks the Arrow C data interface"
@@ -93,7 +93,7 @@ def _misplaced_definitions(root: Path) -> list[str]:
         if path.suffix in {".h", ".hpp"}:
             for match in DECLARATION.finditer(path.read_text(encoding="utf-8")):
                 folders_by_class.setdefault(match["name"], set()).add(path.parent)
-    found = []
+    lines = []
     for path in _sources(sources):
         text = path.read_text(encoding="utf-8")
         for match in DEFINITION.finditer(text):
@@ -101,47 +101,47 @@ def _misplaced_definitions(root: Path) -> list[str]:
             if path.parent not in folders:
                 line = text.count("\n", 0, match.start()) + 1
                 places = ", ".join(sorted(folder.relative_to(sources).as_posix() for folder in folders))
-                found.append(
+                lines.append(
                     f"{path.relative_to(root)}:{line}: {match['name']} is declared in {places}: define it there"
                 )
-    return found
+    return lines
 
 
 def violations(root: Path) -> list[str]:
     """Every violation under ``root`` (the repository), as ``file:line: what``."""
-    found: list[str] = []
+    lines: list[str] = []
     places: list[tuple[str | None, Path]] = [(None, root / "core/include")]
     if (root / "core/src").is_dir():
         for folder in sorted(path for path in (root / "core/src").iterdir() if path.is_dir()):
             if folder.name in LAYERS:
                 places.append((folder.name, folder))
             else:
-                found.append(f"{folder.relative_to(root)}: not a layer; layers are {', '.join(LAYERS)}")
+                lines.append(f"{folder.relative_to(root)}: not a layer; layers are {', '.join(LAYERS)}")
     for layer, folder in places:
         for path in _sources(folder):
             text = path.read_text(encoding="utf-8")
             name = path.relative_to(root)
             source = path.relative_to(folder.parent).as_posix()
             if path.suffix in {".h", ".hpp"} and "#pragma once" not in text:
-                found.append(f"{name}:1: a header begins with #pragma once")
+                lines.append(f"{name}:1: a header begins with #pragma once")
             for number, line in enumerate(text.splitlines(), start=1):
                 match = INCLUDE.match(line)
                 if match is None:
                     continue
                 wrong = _judge(layer, source, match["quoted"], match["angled"])
                 if wrong is not None:
-                    found.append(f"{name}:{number}: {wrong}")
-    return found + _misplaced_definitions(root)
+                    lines.append(f"{name}:{number}: {wrong}")
+    return lines + _misplaced_definitions(root)
 
 
 def main() -> int:
     """Check the repository, or the one named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
-    found = violations(parser.parse_args().root)
-    for line in found:
+    lines = violations(parser.parse_args().root)
+    for line in lines:
         print(line)
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -149,8 +149,8 @@ def violations(root: Path, plugin: Plugin, names: Iterable[Listed]) -> Iterator[
         path = file.relative_to(root)
         if compat not in path.parents:
             tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
-            found = _ModuleCheck(plugin, listed, tree).found
-            yield from (f"{path}:{line}: {what}" for line, what in sorted(found))
+            problems = _ModuleCheck(plugin, listed, tree).problems
+            yield from (f"{path}:{line}: {what}" for line, what in sorted(problems))
 
 
 class _ModuleCheck(ast.NodeVisitor):
@@ -162,11 +162,11 @@ class _ModuleCheck(ast.NodeVisitor):
         self._own = _own_names(tree) | plugin.documented
         self._foreign_modules = _imported_modules(tree, plugin.packages)
         self._docstrings = {id(text) for text in _docstrings(tree)}
-        self.found: set[tuple[int, str]] = set()
+        self.problems: set[tuple[int, str]] = set()
         self.visit(tree)
 
     def _report(self, node: ast.AST, what: str) -> None:
-        self.found.add((getattr(node, "lineno", 1), f"{what}; only {self._plugin.table.parent} may"))
+        self.problems.add((getattr(node, "lineno", 1), f"{what}; only {self._plugin.table.parent} may"))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -316,16 +316,16 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _resolve(module: str, attribute: str) -> None:
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for part in filter(None, attribute.split(".")):
-        if isinstance(found, type) and not hasattr(found, part) and _is_instance_attribute(found, part):
+        if isinstance(value, type) and not hasattr(value, part) and _is_instance_attribute(value, part):
             return
-        found = getattr(found, part, None) if _is_declared(found, part) else getattr(found, part)
+        value = getattr(value, part, None) if _is_declared(value, part) else getattr(value, part)
 
 
-def _is_declared(found: Any, name: str) -> bool:
+def _is_declared(value: Any, name: str) -> bool:
     """Return whether a module declares a variable that is assigned later, by another part of the orchestrator."""
-    return inspect.ismodule(found) and name in getattr(found, "__annotations__", {})
+    return inspect.ismodule(value) and name in getattr(value, "__annotations__", {})
 
 
 def _is_instance_attribute(cls: type, name: str) -> bool:
@@ -354,11 +354,11 @@ def main() -> int:
     options = parser.parse_args()
     sys.path.insert(0, str(options.root / "io_managers"))  # the tables import entrepot_io
     sys.path.insert(0, str(options.root / "core" / "python"))
-    found: list[str] = []
+    lines: list[str] = []
     for plugin in PLUGINS:
         names = private_names(options.root, plugin)
         if not options.installed:
-            found += violations(options.root, plugin, names)
+            lines += violations(options.root, plugin, names)
             continue
         try:
             version = metadata.version(plugin.distribution)
@@ -366,10 +366,10 @@ def main() -> int:
             print(f"{plugin.distribution} is not installed")
             continue
         print(f"{plugin.distribution} {version}: {len(names)} names")
-        found += missing_names(names, version)
-    for line in found:
+        lines += missing_names(names, version)
+    for line in lines:
         print(line)
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def _targets(folder: Path) -> Iterator[list[str]]:
 
 def clashes(root: Path) -> list[str]:
     """Return every clash under ``root`` (the repository), as ``file:line: what``."""
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for folder in sorted({path.parent for part in ("core/src", "core/tests") for path in (root / part).rglob("*.cpp")}):
         for sources in _targets(folder):
             seen: dict[str, Path] = {}
@@ -69,16 +69,16 @@ def clashes(root: Path) -> list[str]:
                     other = seen.setdefault(name, path)
                     if other != path:
                         places = f"{path.relative_to(root)}:{number}: {name} is also in an anonymous namespace of"
-                        found[f"{places} {other.name}: rename it, or share it in a header"] = None
-    return list(found)
+                        lines[f"{places} {other.name}: rename it, or share it in a header"] = None
+    return list(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
-    found = clashes(parser.parse_args().root)
-    print("\n".join(found), end="\n" if found else "")
-    return 1 if found else 0
+    lines = clashes(parser.parse_args().root)
+    print("\n".join(lines), end="\n" if lines else "")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# develop_install.sh FOLDER: makes the packages importable from their sources, with metadata, console scripts and
-# entry points. Nothing is compiled here: tools/build.sh puts the extension and the daemon beside the sources.
+# develop_install.sh FOLDER: installs the packages in editable mode, with metadata, console scripts and entry points,
+# into the environment FOLDER. Nothing is compiled: tools/build.sh puts the extension and the daemon beside the sources.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 uv=$(bash tools/find_uv.sh)

@@ -25,10 +25,10 @@ def long_files(root: Path) -> list[tuple[int, str]]:
 
 def main() -> int:
     """Print the report."""
-    found = long_files(Path(__file__).resolve().parent.parent)
-    for lines, name in found:
+    files = long_files(Path(__file__).resolve().parent.parent)
+    for lines, name in files:
         print(f"{lines:6} {name}")
-    print(f"{len(found)} files have more than {LIMIT} lines")
+    print(f"{len(files)} files have more than {LIMIT} lines")
     return 0
 
 

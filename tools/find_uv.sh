@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the path of a uv; installs one into .tools/ where the machine has none.
+# Prints the path of uv; installs it into .tools/ if the machine has none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if uv --version >/dev/null 2>&1; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# fuzz.sh [TARGET ...]: runs the fuzz targets of core/fuzz by libFuzzer, and those of tests/fuzz (py_*) by Atheris, each
-# for ENTREPOT_FUZZ_SECONDS (60), from its seeds, what was found before (core/fuzz/corpus/TARGET, tests/fuzz/found) and
-# what earlier runs found interesting (build/fuzz/corpus). What ends a target is left in build/fuzz/found: once mended,
-# it belongs into core/fuzz/corpus/TARGET or tests/fuzz/found/, which every run of the tests replays.
+# fuzz.sh [TARGET ...]: runs the targets of core/fuzz with libFuzzer and those of tests/fuzz (py_*) with Atheris, each
+# for ENTREPOT_FUZZ_SECONDS (60). Inputs are its seeds, earlier findings (core/fuzz/corpus/TARGET, tests/fuzz/found) and
+# the corpus of earlier runs (build/fuzz/corpus). Inputs that crash a target are left in build/fuzz/found; once fixed,
+# add them to core/fuzz/corpus/TARGET or tests/fuzz/found, which the tests replay.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,7 +24,7 @@ done
 targets=("${native[@]}")
 
 build_native() {
-  # The first clang that has libFuzzer; the compiler alone is not enough.
+  # The first clang with libFuzzer, which is a separate package.
   compiler=""
   for candidate in ${ENTREPOT_CLANG:-clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14}; do
     if echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
@@ -65,7 +65,7 @@ run_python() {
     mkdir -p "$corpus"
     echo "== py_$name, $seconds s"
     report=build/fuzz/py_$name.log
-    # Without site: Atheris cannot instrument what the finder of an editable installation imports.
+    # -S: Atheris cannot instrument modules imported by an editable installation's finder.
     if ! PYTHONPATH=$path .venv/bin/python -S tests/fuzz/fuzz_python.py "$name" "$corpus" \
       -max_total_time="$seconds" -timeout=25 -rss_limit_mb=3000 -max_len=1500 \
       -artifact_prefix="build/fuzz/found/py_$name-" \
@@ -82,12 +82,12 @@ for target in ${targets[@]+"${targets[@]}"}; do
   corpus=build/fuzz/corpus/$target
   mkdir -p "$corpus"
   build/fuzz/core/fuzz/replay_"$target" --write-seeds "$corpus"
-  known=()
-  [[ -d core/fuzz/corpus/$target ]] && known=("core/fuzz/corpus/$target")
+  findings=()
+  [[ -d core/fuzz/corpus/$target ]] && findings=("core/fuzz/corpus/$target")
   echo "== $target, $seconds s"
   report=build/fuzz/$target.log
   if ! build/fuzz/core/fuzz/fuzz_"$target" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=3000 -max_len=1500 \
-    -artifact_prefix="build/fuzz/found/$target-" "$corpus" "${known[@]}" >"$report" 2>&1; then
+    -artifact_prefix="build/fuzz/found/$target-" "$corpus" "${findings[@]}" >"$report" 2>&1; then
     failed+=("$target")
     tail -n 40 "$report" >&2
   else

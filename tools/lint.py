@@ -53,6 +53,7 @@ def _checks(fix: bool) -> list[tuple[str, list[str]]]:
         ("layers (Python)", [str(BIN / "lint-imports"), "--no-cache"]),
         ("mypy", [str(BIN / "mypy"), "--strict", *places]),
         ("pyright", [str(BIN / "pyright"), *places]),
+        ("prose lengths", [python, "tools/prose_lengths.py"]),
         ("file lengths", [python, "tools/file_lengths.py"]),
     ]
     if sources:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Resolves the lock files anew: hashes for every file, no address of any index.
+# Resolves the lock files again, with hashes for every file and without index URLs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 uv=$(bash tools/find_uv.sh)
@@ -10,5 +10,5 @@ extras=(--extra airflow --extra airflow-k8s --extra dagster --extra dagster-k8s 
 "$uv" pip compile "${options[@]}" --python-version 3.11 "${extras[@]}" --group dev -o requirements.lock pyproject.toml
 echo 'pandas>=2.2,<3' | "$uv" pip compile "${options[@]}" --python-version 3.11 --group build --group test \
   -o requirements-pandas2.lock - pyproject.toml
-# What makes wheels; apart, because it brings a whole compiler.
+# Requirements of wheel builds, separate because they include a compiler.
 "$uv" pip compile "${options[@]}" --python-version 3.10 --group wheel -o requirements-wheel.lock

@@ -42,7 +42,7 @@ LONGEST_FILES = (
     "tests/examples/test_demo.py",
     "tests/airflow_provider/test_recovery_runs.py",
     "tests/airflow_provider/test_dag_runs.py",
-    "tests/host_pods/test_airflow_pods.py",
+    "tests/orchestrator_pods/test_airflow_pods.py",
 )
 SLOWEST = 10
 RETRY_LOGS = 100  # added to the number of a stage's log
@@ -117,15 +117,15 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     if tier == "exhaustive":
         # One process: these compile and measure.
         return [Stage("exhaustive", [_pytest(PYTHON, "-m", "exhaustive", "--timeout", "900", "tests")])]
-    found = [Stage("C++", [["ctest", "--preset", "dev"]])]
+    planned = [Stage("C++", [["ctest", "--preset", "dev"]])]
     sanitized = [
         Stage(name, [["bash", "tools/build.sh", preset, "all", str(jobs)], ["ctest", "--preset", preset]])
         for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan"))
     ]
-    found.append(sanitized[0])
+    planned.append(sanitized[0])
     retry_command = _pytest(PYTHON, "--timeout", "900")
     python = _pytest(PYTHON, "-n", "2", "-m", "not e2e and not exhaustive", "tests")
-    found.append(Stage("Python", [python], retry_command=retry_command))
+    planned.append(Stage("Python", [python], retry_command=retry_command))
     # Modules named torch_* import PyTorch, which is not in the lock file.
     doctests = [
         "--doctest-modules",
@@ -135,12 +135,12 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         "README.md",
         "docs",
     ]
-    found.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
+    planned.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
     # These mostly wait for schedulers. tests/conftest.py defines what stays together.
     together = ["-n", ORCHESTRATOR_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
     orchestrators = _pytest(PYTHON, *together, "-m", "e2e and not cluster", "--timeout", "900", *end_to_end_files())
     # Meanwhile builds as much of the last stage as possible while schedulers are waited for.
-    found.append(
+    planned.append(
         Stage(
             "orchestrators, end to end",
             [orchestrators],
@@ -149,13 +149,13 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         )
     )
     if (ROOT / CODEC_TESTS).is_dir():
-        found.append(pandas2)
+        planned.append(pandas2)
     # One process, so that there is one control plane. Late, because what it is built from compiles meanwhile.
     cluster = _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")
-    found.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], retry_command=retry_command))
+    planned.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], retry_command=retry_command))
     # The longest build with the fewest findings: the one that a slow machine may omit.
-    found.append(sanitized[1])
-    return found
+    planned.append(sanitized[1])
+    return planned
 
 
 @contextmanager

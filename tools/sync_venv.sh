@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# sync_venv.sh FOLDER LOCK: makes the virtual environment if it is not there, and installs exactly what the lock
-# names, each file checked against its hash.
+# sync_venv.sh FOLDER LOCK: creates the virtual environment if it is missing, and installs exactly what the lock file
+# names, checking hashes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1

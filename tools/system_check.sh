@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Says which system packages a source build lacks and how to install them; installs them itself only as root,
-# where apt-get asks nobody. ENTREPOT_NO_SYSTEM_INSTALL=1 keeps it from that.
+# Reports missing system packages for a source build, and how to install them. As root with apt-get, installs them,
+# unless ENTREPOT_NO_SYSTEM_INSTALL=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-missing=() # Debian's names
+missing=() # names of Debian packages
 reasons=()
 need() {
   missing+=("$1")
   reasons+=("$2")
 }
 
-at_least() { # at_least WANTED GIVEN: dotted numbers
+at_least() { # at_least REQUIRED VERSION
   [[ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" == "$1" ]]
 }
 
-look() {
+find_missing() {
   missing=()
   reasons=()
   local compiler=${CXX:-g++}
@@ -54,7 +54,7 @@ look() {
   fi
 }
 
-look
+find_missing
 if [[ ${#missing[@]} -eq 0 ]]; then
   exit 0
 fi
@@ -69,7 +69,7 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq >&2
   apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
-  look
+  find_missing
   if [[ ${#missing[@]} -eq 0 ]]; then
     exit 0
   fi

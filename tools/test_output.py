@@ -37,30 +37,30 @@ class RunnerResult:
 
 def read(lines: Iterable[str]) -> RunnerResult:
     """Parse the output of ctest or pytest."""
-    found = RunnerResult()
+    result = RunnerResult()
     program = ""  # the ctest program whose output is being read
     for line in lines:
         if test := CTEST_TEST.match(line):
             program = test[1]
-            found.seconds[program] = float(test["time"])
+            result.seconds[program] = float(test["time"])
             if test["verdict"] != "Passed":
-                found.failures.append(program)
+                result.failures.append(program)
         elif case := GTEST_FAILED.match(line):
-            _add(found.failures, f"{program}: {case[1]}")
+            _add(result.failures, f"{program}: {case[1]}")
         elif failure := PYTEST_FAILED.match(line):
-            _add(found.failures, failure[1])
+            _add(result.failures, failure[1])
         elif duration := PYTEST_DURATION.match(line):
-            found.seconds[duration[2]] = found.seconds.get(duration[2], 0.0) + float(duration["time"])
+            result.seconds[duration[2]] = result.seconds.get(duration[2], 0.0) + float(duration["time"])
         elif total := CTEST_TOTAL.search(line):
-            found.failed = int(total[1])
-            found.passed = int(total[2]) - found.failed
-            found.closing = line
+            result.failed = int(total[1])
+            result.passed = int(total[2]) - result.failed
+            result.closing = line
         elif closing := PYTEST_CLOSING.match(line):
             counts = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", closing["counts"])}
-            found.failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-            found.passed = counts.get("passed", 0)
-            found.closing = line.strip("= ")
-    return found
+            result.failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+            result.passed = counts.get("passed", 0)
+            result.closing = line.strip("= ")
+    return result
 
 
 def _add(names: list[str], name: str) -> None:

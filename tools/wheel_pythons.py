@@ -88,14 +88,14 @@ def interpreters(uv: str) -> list[Interpreter]:
     candidates: list[str] = []
     for minor in range(OLDEST[1], STABLE_ABI[1] + 4):
         version = f"3.{minor}"
-        found = subprocess.run(
+        process = subprocess.run(
             [uv, "python", "find", "--no-project", "--no-python-downloads", version],
             cwd=ROOT,
             capture_output=True,
             text=True,
         )
-        if found.returncode == 0:
-            candidates.append(found.stdout.strip())
+        if process.returncode == 0:
+            candidates.append(process.stdout.strip())
         candidates.append(f"python{version}")
         pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
         candidates.extend(str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python")))

@@ -93,7 +93,7 @@ def get_airflow_context_vars(context: Any) -> None:
 
 @hookimpl(trylast=True)
 def pod_mutation_hook(pod: Any) -> None:
-    """Schedule a pod near the inputs of its task instance, after all other hooks; anew for each attempt's pod.
+    """Schedule a pod near the inputs of its task instance, after all other hooks; again for each attempt's pod.
 
     Raises:
         InvalidArgument: a placement annotation or an option is malformed; the task fails with this message.

@@ -68,13 +68,13 @@ def finished_sessions(sessions: Iterable[str], *, succeeded: bool, only_known_da
         if only_known_dags:
             known_dags = existing_dags({dag_id for dag_id, _ in runs.keys() - states.keys()}, database)
             runs = {run: session for run, session in runs.items() if run in states or run[0] in known_dags}
-    found: dict[str, str] = {}
+    finished: dict[str, str] = {}
     for run, session in runs.items():
         if run not in states:
-            found[session] = DELETED
+            finished[session] = DELETED
         elif succeeded and states[run] == "success":
-            found[session] = SUCCEEDED
-    return found
+            finished[session] = SUCCEEDED
+    return finished
 
 
 def run_of(session: str) -> tuple[str, str] | None:

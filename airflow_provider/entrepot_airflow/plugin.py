@@ -14,16 +14,16 @@ from entrepot_airflow.configuration import policy_path
 
 
 def _listeners() -> list[object]:
-    found: list[object] = []
+    listeners: list[object] = []
     if policy_path():
         from entrepot_airflow.policy import listener
 
-        found.append(listener)
+        listeners.append(listener)
     if "scheduler" in sys.argv[1:2]:
         from entrepot_airflow import session_sweeper
 
-        found.append(session_sweeper)
-    return found
+        listeners.append(session_sweeper)
+    return listeners
 
 
 class EntrepotPlugin(AirflowPlugin):

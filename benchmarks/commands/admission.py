@@ -320,10 +320,10 @@ def _free_ports(count: int) -> list[int]:
     import socket
 
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [int(probe.getsockname()[1]) for probe in probes]
+    ports = [int(probe.getsockname()[1]) for probe in probes]
     for probe in probes:
         probe.close()
-    return found
+    return ports
 
 
 def _pod(ids: list[str]) -> dict[str, Any]:

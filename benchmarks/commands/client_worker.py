@@ -136,9 +136,9 @@ def _official(server: str, ca_file: str) -> Any:
             return self._ask("PATCH", path, query, manifest, "application/apply-patch+yaml")
 
         def read_all(self, path: str, *, labels: str = "") -> list[Any]:
-            found: list[Any] = []
-            self.list_into(found.extend, path, labels=labels)
-            return found
+            items: list[Any] = []
+            self.list_into(items.extend, path, labels=labels)
+            return items
 
         def list_into(self, take: Any, path: str, *, labels: str = "") -> Any:
             return take(self._items(path, labels))

@@ -153,7 +153,7 @@ def table(figures: list[Figures]) -> str:
 
 
 def verdicts(figures: list[Figures]) -> list[str]:
-    """Which goals were reached."""
+    """One line per goal: reached or missed."""
     lines = []
     for case_figures in figures:
         if case_figures.case in ("one node each", "several nodes"):

@@ -46,7 +46,7 @@ def get_seconds(store: entrepot.Store, oid: entrepot.ObjectID, *, read: bool) ->
 
 
 def put_again_bytes(store: entrepot.Store, oid: entrepot.ObjectID, mode: Any) -> int:
-    """How much more memory the store uses after a value is got and put again, unchanged."""
+    """Additional memory of the store after a value is got and put again, unchanged."""
     before = int(store.status()["used_bytes"])
     again = store.put(store.get(oid, copy=mode))
     grown = int(store.status()["used_bytes"]) - before

@@ -31,7 +31,7 @@ RUN = "run-1"
 
 def add_drops(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``drops``."""
-    parser = commands.add_parser("drops", help="values that are dropped and made again, beside spilling them")
+    parser = commands.add_parser("drops", help="values that are dropped and recomputed, compared with spilling them")
     parser.add_argument("--memory", type=int, default=512, metavar="MIB", help="of the store (default 512)")
     parser.add_argument("--mib", type=int, default=32, help="of a value (default 32)")
     parser.add_argument("--seconds", type=float, nargs="+", default=[0.0, 0.5], help="a value takes (default 0 0.5)")
@@ -43,7 +43,7 @@ def add_drops(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table."""
-    print("| a value takes | values go | seconds | written to disk | read from disk | dropped | made again |")
+    print("| a value takes | values go | seconds | written to disk | read from disk | dropped | recomputed |")
     print("|---|---|---|---|---|---|---|")
     figures = []
     for seconds in arguments.seconds:

@@ -63,11 +63,11 @@ def _earlier(path: Path, measured: list[str]) -> dict[str, Any]:
     """
     if not path.exists():
         return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if found["commit"]["commit"] != commit()["commit"]:
-        raise SystemExit(f"{path} holds results of commit {found['commit']['commit']}: use another --out")
-    found["rows"] = [row for row in found["rows"] if row["group"] not in measured]
-    return found
+    earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if earlier["commit"]["commit"] != commit()["commit"]:
+        raise SystemExit(f"{path} holds results of commit {earlier['commit']['commit']}: use another --out")
+    earlier["rows"] = [row for row in earlier["rows"] if row["group"] not in measured]
+    return earlier
 
 
 def run(arguments: argparse.Namespace) -> int:

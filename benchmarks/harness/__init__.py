@@ -1,1 +1,1 @@
-"""What every benchmark needs: plans, builds to measure, workers, the systems under test, figures."""
+"""Parts that all benchmarks share: plans, builds to measure, workers, the systems under test, figures."""

@@ -32,13 +32,13 @@ def environment(name: str) -> str:
     digest = hashlib.sha256(text.encode()).hexdigest()
     if python.exists() and stamp.exists() and stamp.read_text() == digest:
         return str(python)
-    found = re.search(r"^# python: (\S+)$", text, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^# python: (\S+)$", text, re.MULTILINE)
+    if match is None:
         raise ValueError(f"{requirements} has no line '# python: VERSION'")
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     uv = _run(["bash", str(ROOT / "tools/find_uv.sh")], "find uv").strip()
-    _run([uv, "venv", "--quiet", "--python", found[1], str(folder)], f"make an environment with Python {found[1]}")
+    _run([uv, "venv", "--quiet", "--python", match[1], str(folder)], f"make an environment with Python {match[1]}")
     install = [uv, "pip", "install", "--quiet", "--python", str(python)]
     _run([*install, "-r", str(requirements)], f"install {requirements.name}")
     if name == "redis":

@@ -66,16 +66,16 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """As a flat dictionary, for files."""
-        found = asdict(self)
-        key: dict[str, Any] = found.pop("key")
-        return key | found
+        fields = asdict(self)
+        key: dict[str, Any] = fields.pop("key")
+        return key | fields
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Row:
+    def from_json(cls, data: dict[str, Any]) -> Row:
         """Parse what ``to_json`` produced."""
         names = ("group", "state", "operation", "use", "cpus", "system")
-        rest = {name: value for name, value in found.items() if name not in names}
-        return cls(Key(*(found[name] for name in names)), **rest)
+        rest = {name: value for name, value in data.items() if name not in names}
+        return cls(Key(*(data[name] for name in names)), **rest)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

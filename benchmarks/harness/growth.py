@@ -34,7 +34,7 @@ def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: in
     alive: list[tuple[Any, int]] = []
     used = refused = done = 0
     total_bytes = 0
-    found: list[list[int]] = []
+    history: list[list[int]] = []
     end = time.monotonic() + most_seconds
     begin = time.perf_counter()
     for number in range(puts):
@@ -56,11 +56,11 @@ def churn(client: Any, puts: int, capacity: int, most_seconds: float, points: in
         if number % max(1, puts // points) == 0 or done == puts:
             status = client.status()
             free = status["capacity_bytes"] - status["used_bytes"]
-            found.append([done, free, status["largest_free_extent"], status["largest_lease_bytes"], len(alive)])
+            history.append([done, free, status["largest_free_extent"], status["largest_lease_bytes"], len(alive)])
         if time.monotonic() > end:
             break
     return {
-        "points": found,
+        "points": history,
         "refused": refused,
         "puts": done,
         "bytes": total_bytes,

@@ -35,8 +35,8 @@ class Native:
         done = subprocess.run(command, capture_output=True, text=True, timeout=NATIVE_SECONDS)
         if done.returncode != 0:
             raise NativeFailed(f"{' '.join(command[:4])}: {done.stderr.strip()}")
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        figures: dict[str, Any] = json.loads(done.stdout)
+        return figures
 
 
 def socket_limits(native: Native, collector: Collector, state: str, count: int) -> None:
@@ -45,30 +45,30 @@ def socket_limits(native: Native, collector: Collector, state: str, count: int) 
     if len(ALL_CPUS) > 1:
         places.append((TWO_CORES, ALL_CPUS[0], ALL_CPUS[-1]))
     for cpus, here, peer_cpu in places:
-        found = native.run("round-trip", count, here, peer_cpu)
+        figures = native.run("round-trip", count, here, peer_cpu)
         key = Key("small", state, "put", WARM, cpus, "limit: socket round trip")
-        collector.add(key, found["round_trip"], nbytes=64, cpu_ns=found["cpu_ns"] / count)
+        collector.add(key, figures["round_trip"], nbytes=64, cpu_ns=figures["cpu_ns"] / count)
 
 
 def copy_limits(native: Native, collector: Collector, states: list[str], nbytes: int, repeats: int) -> None:
     """Copies of a large value into warm pages, to compare with puts of large values."""
     for pages, name in PAGES.items():
         busy = CpuUsage()
-        found = native.run("copies", nbytes, repeats, pages, 1)
-        foreign = busy.share_of_others(found["cpu_ns"])
-        huge = found["huge_bytes"] * 2 > nbytes
+        figures = native.run("copies", nbytes, repeats, pages, 1)
+        foreign = busy.share_of_others(figures["cpu_ns"])
+        huge = figures["huge_bytes"] * 2 > nbytes
         if pages == "shared-huge" and not huge:
             continue  # the kernel gave no huge pages: this would duplicate the other case
         for way, text in COPIES.items():
             for state in states:
                 key = Key("large", state, "put", WARM, FREE, f"limit: {text}, {name.partition(', ')[2]} pages")
-                collector.add(key, found[way], nbytes=nbytes, foreign=foreign, pages=name)
+                collector.add(key, figures[way], nbytes=nbytes, foreign=foreign, pages=name)
 
 
 def copies_together(native: Native, collector: Collector, state: str, nbytes: int, clients: int, repeats: int) -> None:
     """Several processes copying at once, to compare with several clients putting at once."""
     for pages, name in PAGES.items():
-        found = native.run("copies", nbytes, repeats, pages, clients)
+        figures = native.run("copies", nbytes, repeats, pages, clients)
         for way, text in COPIES.items():
             key = Key("together", state, "put", WARM, FREE, f"limit: {text}, {name.partition(', ')[2]} pages")
-            collector.add(key, found[way], nbytes=nbytes * clients, pages=name)
+            collector.add(key, figures[way], nbytes=nbytes * clients, pages=name)

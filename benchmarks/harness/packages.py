@@ -137,15 +137,15 @@ def other_commit(revision: str) -> tuple[Package, str]:
     Raises:
         BuildFailed: there is no such commit, or it does not build.
     """
-    found = subprocess.run(
+    process = subprocess.run(
         ["git", "rev-parse", "--verify", "--short=12", f"{revision}^{{commit}}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    if found.returncode != 0:
-        raise BuildFailed(f"there is no commit {revision!r} here: {found.stderr.strip()}")
-    commit = found.stdout.strip()
+    if process.returncode != 0:
+        raise BuildFailed(f"there is no commit {revision!r} here: {process.stderr.strip()}")
+    commit = process.stdout.strip()
     tree = BUILDS / "trees" / commit
     if not tree.exists():
         subprocess.run(["git", "worktree", "prune"], cwd=ROOT, check=True)

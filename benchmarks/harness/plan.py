@@ -1,4 +1,4 @@
-"""How much to measure: sizes, counts and rounds."""
+"""Amount of measurement: sizes, counts and rounds."""
 
 from __future__ import annotations
 

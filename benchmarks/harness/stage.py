@@ -37,17 +37,17 @@ class SystemsUnderTest:
 
     def prepare(self, systems: Iterable[System]) -> list[System]:
         """Create their environments; returns the available systems."""
-        found = []
+        prepared = []
         for system in systems:
             try:
                 self.pythons[system.name] = (
                     environment(system.environment) if system.environment else self.package.python
                 )
-                found.append(system)
+                prepared.append(system)
             except Unavailable as error:
                 print(f"{system.name}: cannot be had: {error}", flush=True)
                 self.missing[system.name] = str(error)
-        return found
+        return prepared
 
     def record_failure(self, system: System, at: str, reason: str) -> None:
         """Record why a system is not measured, or no further, at something."""

@@ -67,7 +67,7 @@ struct Gate {
   }
 };
 
-std::uint64_t one(Copy copy, const Pages& to, const Pages& from) {
+std::uint64_t time_copy(Copy copy, const Pages& to, const Pages& from) {
   const std::uint64_t begin = now_ns();
   copy(to.data, from.data, to.bytes);
   return now_ns() - begin;
@@ -80,7 +80,7 @@ int alone(std::size_t bytes, std::uint64_t repeats, PageKind kind) {
   const std::uint64_t cpu = cpu_ns();
   for (std::uint64_t repeat = 0; repeat < repeats; ++repeat) {
     for (std::size_t index = 0; index < std::size(kKinds); ++index)
-      times[index].push_back(one(kKinds[index].copy, to, from));
+      times[index].push_back(time_copy(kKinds[index].copy, to, from));
   }
   const std::uint64_t used = cpu_ns() - cpu;
   if (std::memcmp(to.data, from.data, bytes) != 0) fail("the copy differs");

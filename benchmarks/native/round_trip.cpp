@@ -29,7 +29,7 @@ bool pass(int from, int to) {
 int round_trip(const std::vector<std::string>& arguments) {
   const std::uint64_t count = to_number(arguments[0].c_str());
   const int here = std::stoi(arguments[1]);
-  const int there = std::stoi(arguments[2]);
+  const int peer_cpu = std::stoi(arguments[2]);
   const std::uint64_t think_ns = arguments.size() > 3 ? to_number(arguments[3].c_str()) : 0;
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) fail("cannot make a socket pair");
@@ -37,7 +37,7 @@ int round_trip(const std::vector<std::string>& arguments) {
   if (child < 0) fail("cannot fork");
   if (child == 0) {
     close(ends[0]);
-    run_on(there);
+    run_on(peer_cpu);
     while (pass(ends[1], ends[1])) {
     }
     _exit(0);

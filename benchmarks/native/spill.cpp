@@ -113,9 +113,9 @@ class Spiller {
     for (std::size_t done = 0; done < copies_.size();) {
       (void)must(os::wait_readable(event_.get(), os::Deadline::after_ms(60'000)));
       os::clear_event(event_.get());
-      for (const SpillCompletion& one : files_->take_completions()) {
-        must(one.status);
-        if (!one.is_read) copies_[one.ticket] = one.location;
+      for (const SpillCompletion& completion : files_->take_completions()) {
+        must(completion.status);
+        if (!completion.is_read) copies_[completion.ticket] = completion.location;
         ++done;
       }
     }

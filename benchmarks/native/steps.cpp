@@ -12,7 +12,7 @@
 namespace bench {
 namespace {
 
-constexpr std::uint64_t kMost = 100'000'000;
+constexpr std::uint64_t kMax = 100'000'000;
 
 // Goes on by `request` until the next stop; its signal. Ends the program if the command ended.
 int next_stop(pid_t pid, bool step, int deliver) {
@@ -48,7 +48,7 @@ int steps(const std::vector<std::string>& arguments) {
     stopped = next_stop(pid, false, stopped == SIGTRAP ? 0 : stopped);
   std::uint64_t count = 0;
   for (int stopped = SIGTRAP; stopped != SIGSTOP; ++count) {
-    if (count == kMost) fail("more than 100 million instructions");
+    if (count == kMax) fail("more than 100 million instructions");
     stopped = next_stop(pid, true, stopped == SIGTRAP ? 0 : stopped);
   }
   if (ptrace(PTRACE_DETACH, pid, nullptr, nullptr) != 0) fail("cannot let go of the command");

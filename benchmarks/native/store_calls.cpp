@@ -64,9 +64,9 @@ int store_get(const std::vector<std::string>& arguments) {
     std::uint64_t begin = now_ns();
     for (std::size_t index = 0; index < kBatch; ++index) {
       next = next + 1 == ids.size() ? 0 : next + 1;
-      auto found = client->get({&ids[next], 1}, 0, {});
-      if (!found.is_ok()) fail(found.status().message());
-      seen += found->front()->buffers().size();
+      auto objects = client->get({&ids[next], 1}, 0, {});
+      if (!objects.is_ok()) fail(objects.status().message());
+      seen += objects->front()->buffers().size();
     }
     if (batch >= unkept) cpp.push_back((now_ns() - begin) / kBatch);
     begin = now_ns();

@@ -32,7 +32,7 @@ std::size_t huge_bytes_at(const std::byte* data) {
   std::ifstream smaps("/proc/self/smaps");
   std::string line;
   bool inside = false;
-  std::size_t found = 0;
+  std::size_t total = 0;
   while (std::getline(smaps, line)) {
     unsigned long begin = 0;
     unsigned long end = 0;
@@ -40,10 +40,10 @@ std::size_t huge_bytes_at(const std::byte* data) {
       const auto at = reinterpret_cast<unsigned long>(data);
       inside = begin <= at && at < end;
     } else if (inside && (line.starts_with("ShmemPmdMapped:") || line.starts_with("AnonHugePages:"))) {
-      found += std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) << 10;
+      total += std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) << 10;
     }
   }
-  return found;
+  return total;
 }
 
 }  // namespace

@@ -29,11 +29,11 @@ class Goal:
 def goals(result: dict[str, Any]) -> list[Goal]:
     """All goals, from a result."""
     rows = Rows([Row.from_json(row) for row in result.get("rows", [])])
-    found: list[Goal] = []
+    results: list[Goal] = []
 
     def at_most(what: str, value: float | None, most: float, text: Callable[[float], str] = time_text) -> None:
         reached = "not measured" if value is None else text(value)
-        found.append(Goal(what, f"at most {text(most)}", reached, None if value is None else value <= most))
+        results.append(Goal(what, f"at most {text(most)}", reached, None if value is None else value <= most))
 
     def share(what: str, ours: float | None, other: float | None, most: float) -> None:
         value = None if ours is None or other is None else ours / other
@@ -83,10 +83,10 @@ def goals(result: dict[str, Any]) -> list[Goal]:
 
     def at_least(what: str, value: float | None, least: float) -> None:
         reached = "not measured" if value is None else f"{value:.2f}"
-        found.append(Goal(what, f"at least {least:.2f}", reached, None if value is None else value >= least))
+        results.append(Goal(what, f"at least {least:.2f}", reached, None if value is None else value >= least))
 
     judge(result.get("beyond", {}), at_most, at_least)
-    return found
+    return results
 
 
 def _many(rows: Rows, result: dict[str, Any], at_most: Callable[..., None]) -> None:

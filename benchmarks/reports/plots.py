@@ -15,19 +15,19 @@ WIDTH, HEIGHT = 7.0, 4.2
 
 def draw(scaling: dict[str, Any], folder: Path) -> list[Path]:
     """Draw what was measured; returns the files."""
-    found: list[Path] = []
+    plots: list[Path] = []
     if not scaling:
-        return found
+        return plots
     folder.mkdir(parents=True, exist_ok=True)
     if scaling.get("objects"):
-        found.append(_objects(scaling["objects"], folder / "objects.png"))
+        plots.append(_objects(scaling["objects"], folder / "objects.png"))
     if scaling.get("clients"):
-        found.append(_clients(scaling["clients"], folder / "clients.png"))
+        plots.append(_clients(scaling["clients"], folder / "clients.png"))
     if scaling.get("sizes"):
-        found.append(_sizes(scaling["sizes"], folder / "sizes.png"))
+        plots.append(_sizes(scaling["sizes"], folder / "sizes.png"))
     if scaling.get("fragmentation", {}).get("points"):
-        found.append(_fragmentation(scaling["fragmentation"], folder / "fragmentation.png"))
-    return found
+        plots.append(_fragmentation(scaling["fragmentation"], folder / "fragmentation.png"))
+    return plots
 
 
 def _axes(title: str, x: str, y: str) -> tuple[Any, Any]:

@@ -54,12 +54,12 @@ def _times(row: Row | None, ours: Row | None) -> str:
 
 
 def _foreign(*rows: Row | None) -> str:
-    found = [row.foreign for row in rows if row is not None]
-    return f"{max(found):.2f}" if found else ""
+    shares = [row.foreign for row in rows if row is not None]
+    return f"{max(shares):.2f}" if shares else ""
 
 
-def _by_median(found: list[tuple[float, list[str]]]) -> list[list[str]]:
-    return [cells for _, cells in sorted(found, key=lambda entry: entry[0])]
+def _by_median(entries: list[tuple[float, list[str]]]) -> list[list[str]]:
+    return [cells for _, cells in sorted(entries, key=lambda entry: entry[0])]
 
 
 def small_table(rows: Rows, state: str, operation: str) -> str:
@@ -69,7 +69,7 @@ def small_table(rows: Rows, state: str, operation: str) -> str:
         head += [f"{place}: median", "99 %", "x entrepot"]
     places = (FREE, SAME_CORE, TWO_CORES)
     ours = [rows.find("small", state, operation, OURS, cpus=cpus) for cpus in places]
-    found = []
+    entries = []
     for system in rows.systems("small", state, operation):
         theirs = [rows.find("small", state, operation, system, cpus=cpus) for cpus in places]
         free = theirs[0]
@@ -78,14 +78,14 @@ def small_table(rows: Rows, state: str, operation: str) -> str:
         for row, our in zip(theirs[1:], ours[1:], strict=True):
             cells += [_median(row), time_text(row.p99) if row else "", _times(row, our)]
         existing = [row for row in theirs if row is not None]
-        found.append((existing[0].median, [*cells, _foreign(*existing), str(sum(row.samples for row in existing))]))
-    return grid([*head, "foreign", "n"], _by_median(found))
+        entries.append((existing[0].median, [*cells, _foreign(*existing), str(sum(row.samples for row in existing))]))
+    return grid([*head, "foreign", "n"], _by_median(entries))
 
 
 def put_table(rows: Rows, state: str) -> str:
     """Puts of one large value."""
     head = ["system", "first put", "later puts", "5 % .. 95 %", "GB/s", "CPU", "x entrepot", "pages", "foreign", "n"]
-    found = []
+    entries = []
     ours = rows.find("large", state, "put", OURS)
     for system in rows.systems("large", state, "put"):
         first, warm = (rows.find("large", state, "put", system, use) for use in (FIRST, WARM))
@@ -93,15 +93,15 @@ def put_table(rows: Rows, state: str) -> str:
             continue
         cells = [system, _median(first), _median(warm), _spread(warm), rate_text(warm.nbytes, warm.median)]
         cells += [time_text(warm.cpu), _times(warm, ours), warm.pages, _foreign(first, warm), str(warm.samples)]
-        found.append((warm.median, cells))
-    return grid(head, _by_median(found))
+        entries.append((warm.median, cells))
+    return grid(head, _by_median(entries))
 
 
 def read_table(rows: Rows, state: str) -> str:
     """Gets of one large value by a new process, then again."""
     head = ["system", "in hand, first", "in hand, later", "5 % .. 95 %", "x entrepot"]
     head += ["first sum", "second sum", "first / second", "pages", "foreign", "n"]
-    found = []
+    entries = []
     ours = rows.find("large", state, "get", OURS)
     for system in rows.systems("large", state, "get"):
         first, warm = (rows.find("large", state, "get", system, use) for use in (FIRST, WARM))
@@ -111,8 +111,8 @@ def read_table(rows: Rows, state: str) -> str:
             continue
         ratio = f"{row.median / two.median:.2f}" if row and two else ""
         cells = [system, _median(first), _median(warm), _spread(warm), _times(warm, ours), _median(row), _median(two)]
-        found.append((warm.median, [*cells, ratio, warm.pages, _foreign(first, warm), str(warm.samples)]))
-    return grid(head, _by_median(found))
+        entries.append((warm.median, [*cells, ratio, warm.pages, _foreign(first, warm), str(warm.samples)]))
+    return grid(head, _by_median(entries))
 
 
 def many_table(rows: Rows, state: str, overheads: Sequence[dict[str, float | str | None]]) -> str:
@@ -120,7 +120,7 @@ def many_table(rows: Rows, state: str, overheads: Sequence[dict[str, float | str
     head = ["system", "put, each", "x entrepot", "get, each", "x entrepot"]
     head += ["server, bytes each", "producer, bytes each", "store, bytes each", "note"]
     memory = {str(overhead["system"]): overhead for overhead in overheads}
-    found = []
+    entries = []
     ours = [rows.find("many", state, operation, OURS, FIRST) for operation in ("put", "get")]
     for system in rows.systems("many", state, "put"):
         put, get = (rows.find("many", state, operation, system, FIRST) for operation in ("put", "get"))
@@ -129,19 +129,19 @@ def many_table(rows: Rows, state: str, overheads: Sequence[dict[str, float | str
             value = memory.get(system, {}).get(name)
             cells.append(f"{value:.0f}" if isinstance(value, (int, float)) else "")
         cells.append("; ".join(dict.fromkeys(row.note for row in (put, get) if row is not None and row.note)))
-        found.append((put.median if put else 0.0, cells))
-    return grid(head, _by_median(found))
+        entries.append((put.median if put else 0.0, cells))
+    return grid(head, _by_median(entries))
 
 
 def together_table(rows: Rows, state: str) -> str:
     """Several producers at once."""
     head = ["system", "first", "later", "5 % .. 95 %", "GB/s in all", "CPU", "x entrepot", "n"]
-    found = []
+    entries = []
     ours = rows.find("together", state, "put", OURS)
     for system in rows.systems("together", state):
         first, warm = (rows.find("together", state, "put", system, use) for use in (FIRST, WARM))
         if warm is None:
             continue
         cells = [system, _median(first), _median(warm), _spread(warm), rate_text(warm.nbytes, warm.median)]
-        found.append((warm.median, [*cells, time_text(warm.cpu), _times(warm, ours), str(warm.samples)]))
-    return grid(head, _by_median(found))
+        entries.append((warm.median, [*cells, time_text(warm.cpu), _times(warm, ours), str(warm.samples)]))
+    return grid(head, _by_median(entries))

@@ -146,7 +146,7 @@ class BytesClient(ClientBase):
 
 @dataclass(frozen=True)
 class RunEnvironment:
-    """Where a system runs.
+    """Environment of a system.
 
     Attributes:
         folder: directory of its socket, log and files; on tmpfs, removed at the end.
@@ -275,15 +275,15 @@ def _end_leftover(pid: int, session: int) -> None:
 
 def descendants(pid: int) -> list[int]:
     """A process and all its live descendants."""
-    found = [pid]
-    for parent in found:
+    pids = [pid]
+    for parent in pids:
         try:
             tasks = list(Path(f"/proc/{parent}/task").iterdir())
             for task in tasks:
-                found.extend(int(child) for child in (task / "children").read_text().split())
+                pids.extend(int(child) for child in (task / "children").read_text().split())
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return found
+    return pids
 
 
 def accepts(path: Path) -> bool:

@@ -18,12 +18,12 @@ class PlasmaServer(ProcessServer):
 
     def start(self, run_environment: RunEnvironment) -> str:
         """Start it on a socket of its own."""
-        found = list(
+        programs = list(
             Path(run_environment.python).parent.parent.glob("lib/python*/site-packages/pyarrow/plasma-store-server")
         )
-        if not found:
+        if not programs:
             raise Unavailable(f"the environment of {run_environment.python} has no plasma-store-server")
-        command = [str(found[0]), "-s", str(run_environment.socket), "-m", str(run_environment.capacity)]
+        command = [str(programs[0]), "-s", str(run_environment.socket), "-m", str(run_environment.capacity)]
         self.launch(run_environment, command, lambda: accepts(run_environment.socket))
         return str(run_environment.socket)
 

@@ -16,12 +16,12 @@ class VineyardServer(ProcessServer):
 
     def start(self, run_environment: RunEnvironment) -> str:
         """Start it on a socket of its own."""
-        found = list(
+        programs = list(
             Path(run_environment.python).parent.parent.glob("lib/python*/site-packages/vineyard/bdist/vineyardd")
         )
-        if not found:
+        if not programs:
             raise Unavailable(f"the environment of {run_environment.python} has no vineyardd")
-        command = [str(found[0]), "--meta", "local", "--rpc=false", "--socket", str(run_environment.socket)]
+        command = [str(programs[0]), "--meta", "local", "--rpc=false", "--socket", str(run_environment.socket)]
         self.launch(
             run_environment,
             [*command, "--size", str(run_environment.capacity)],

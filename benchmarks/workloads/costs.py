@@ -73,7 +73,7 @@ class Cost:
 
 def measure(under_test: SystemsUnderTest, systems: list[System]) -> list[Cost]:
     """Measure every system that has a server or a package."""
-    found = []
+    costs = []
     for system in systems:
         cost = Cost(system.name)
         try:
@@ -91,9 +91,9 @@ def measure(under_test: SystemsUnderTest, systems: list[System]) -> list[Cost]:
         except (Unavailable, WorkerFailed) as error:
             under_test.record_failure(system, "costs", str(error))
             continue
-        found.append(cost)
-    _imports(under_test, systems, {cost.system: cost for cost in found})
-    return found
+        costs.append(cost)
+    _imports(under_test, systems, {cost.system: cost for cost in costs})
+    return costs
 
 
 def _imports(under_test: SystemsUnderTest, systems: list[System], costs: dict[str, Cost]) -> None:

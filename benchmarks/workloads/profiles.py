@@ -1,4 +1,4 @@
-"""Where the time of one call goes: system calls and instructions of a put and of a get.
+"""Breakdown of one call's time: system calls and instructions of a put and of a get.
 
 Each figure is the difference between a long and a short run, divided by the difference in calls, so that starting,
 connecting and warming up do not count.
@@ -83,9 +83,9 @@ class _Tracer:
         calls: Counter[str] = Counter()
         if self._output.exists():
             for line in self._output.read_text().splitlines():
-                found = STRACE_ROW.match(line)
-                if found and found[2] != "total":
-                    calls[found[2]] += int(found[1])
+                row = STRACE_ROW.match(line)
+                if row and row[2] != "total":
+                    calls[row[2]] += int(row[1])
         return calls
 
 
@@ -132,8 +132,8 @@ def _traced(
     try:
         worker.call(op, count=count, **arguments)
     finally:
-        found = [tracer.stop() for tracer in tracers]
-    return found[0], found[1] if len(found) > 1 else Counter()
+        calls = [tracer.stop() for tracer in tracers]
+    return calls[0], calls[1] if len(calls) > 1 else Counter()
 
 
 # Gets or puts between two stops that the process makes itself; for ``bench_native steps``.
@@ -158,7 +158,7 @@ def instructions(under_test: SystemsUnderTest, native: Native) -> tuple[dict[str
     Returns:
         Counts by name, and how they were obtained, or why they were not.
     """
-    found: dict[str, float] = {}
+    counted: dict[str, float] = {}
     with running_system(under_test, ENTREPOT, CAPACITY) as running:
         worker = running.worker()
         worker.call("value", kind=BYTES, nbytes=KIB)
@@ -174,7 +174,7 @@ def instructions(under_test: SystemsUnderTest, native: Native) -> tuple[dict[str
                         native.run("steps", *command, operation, count, token)["instructions"]
                         for count in (STEPPED[language], 3 * STEPPED[language])
                     ]
-                    found[f"{operation} from {language}"] = (counts[1] - counts[0]) / (2 * STEPPED[language])
+                    counted[f"{operation} from {language}"] = (counts[1] - counts[0]) / (2 * STEPPED[language])
         except NativeFailed as error:
-            return found, str(error)
-    return found, "ptrace single steps of the client's thread, user mode, one object got again and again"
+            return counted, str(error)
+    return counted, "ptrace single steps of the client's thread, user mode, one object got again and again"

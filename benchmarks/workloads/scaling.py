@@ -1,4 +1,4 @@
-"""How costs grow: with the number of objects, with clients, with the size of a value, and with time."""
+"""Growth of costs with the number of objects, with clients, with the size of a value, and with time."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ def clients(under_test: SystemsUnderTest, native: Native, plan: Plan) -> list[di
             socket = running.address.removeprefix("unix://")
             try:
                 milliseconds = max(CROWD_MS, count * CROWD_MS_EACH)
-                found = native.run("crowd", socket, count, milliseconds, CROWD_BYTES)
+                figures = native.run("crowd", socket, count, milliseconds, CROWD_BYTES)
             except NativeFailed as error:
                 under_test.record_failure(ENTREPOT, f"{count} clients", str(error))
                 return points
             point: dict[str, Any] = {"clients": count}
             for name in ("get", "get_p99", "put", "put_p99"):
-                point[name] = median(found[name]) / 1e9
+                point[name] = median(figures[name]) / 1e9
             half = milliseconds / 2000
-            point["gets_per_second"] = found["gets"] / half
-            point["puts_per_second"] = found["puts"] / half
+            point["gets_per_second"] = figures["gets"] / half
+            point["puts_per_second"] = figures["puts"] / half
             points.append(point)
     return points
 
@@ -88,7 +88,7 @@ def sizes(
     under_test: SystemsUnderTest, systems: list[System], native: Native | None, plan: Plan
 ) -> dict[str, list[dict[str, Any]]]:
     """Warm puts and gets of arrays from 1 byte up, and bare copies."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    series: dict[str, list[dict[str, Any]]] = {}
     steps = list(_powers(plan.scale_bytes, 8))
     for system in systems:
         if ARRAY not in system.kinds or not system.quiet or system.name not in under_test.pythons:
@@ -108,13 +108,13 @@ def sizes(
                     points.append(point)
         except (Unavailable, WorkerFailed) as error:
             under_test.record_failure(system, f"sizes, after {len(points)} of {len(steps)}", str(error))
-        found[system.name] = points
+        series[system.name] = points
     if native is not None:
-        found["limit: memcpy"] = []
+        series["limit: memcpy"] = []
         for nbytes in steps:
             copied = native.run("copies", nbytes, SIZE_REPEATS, "shared", 1)["memcpy"]
-            found["limit: memcpy"].append({"bytes": nbytes, "put": _summary(copied)})
-    return found
+            series["limit: memcpy"].append({"bytes": nbytes, "put": _summary(copied)})
+    return series
 
 
 def fragmentation(under_test: SystemsUnderTest, plan: Plan) -> dict[str, Any]:

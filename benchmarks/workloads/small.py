@@ -108,13 +108,15 @@ def _calls(pair: _Pair, cpus: str, nbytes: int, count: int, collector: Collector
     kept = producer.call("put", count=max(4, count // 10), keep=True)
     note("get", *watched(consumer, "get", tokens=kept["tokens"], count=2 * count, nbytes=nbytes))
     if native is not None:
-        found = native.run("get", running.address.removeprefix("unix://"), count, *kept["tokens"])
+        figures = native.run("get", running.address.removeprefix("unix://"), count, *kept["tokens"])
         ways = {"cpp": "entrepot from C++", "in_place": "entrepot from C++, in place", "c": "entrepot from C"}
         for way, text in ways.items():
-            if not found[way]:
+            if not figures[way]:
                 continue  # too large to be read in place
             key = Key(GROUP, state_name(nbytes), "get", WARM, cpus, text)
-            collector.add(key, found[way], nbytes=nbytes, batch=100)
-        found = native.run("put", running.address.removeprefix("unix://"), nbytes, count)
-        collector.add(Key(GROUP, state_name(nbytes), "put", WARM, cpus, "entrepot from C"), found["put"], nbytes=nbytes)
+            collector.add(key, figures[way], nbytes=nbytes, batch=100)
+        figures = native.run("put", running.address.removeprefix("unix://"), nbytes, count)
+        collector.add(
+            Key(GROUP, state_name(nbytes), "put", WARM, cpus, "entrepot from C"), figures["put"], nbytes=nbytes
+        )
     producer.call("delete")

@@ -21,17 +21,17 @@ class Segments : public Rpc {
   explicit Segments(const Store& store) {
     for (std::uint32_t number = 0; number < 64; ++number) {
       if (store.pool().is_live(number))
-        known_[number] = {number, store.pool().generation(number), store.pool().bytes(number)};
+        segments_[number] = {number, store.pool().generation(number), store.pool().bytes(number)};
     }
   }
   Result<Frame> call(MessageType type, std::span<const std::uint8_t> body, const CallOptions&) override {
     SegmentRequest request;
     require(type == MessageType::kSegment && from_wire(body, request), "a reader asks for segments only");
-    const auto found = known_.find(request.segment);
-    if (found == known_.end()) return Status(Code::kInvalidArgument, "there is no such segment");
+    const auto match = segments_.find(request.segment);
+    if (match == segments_.end()) return Status(Code::kInvalidArgument, "there is no such segment");
     Frame frame;
-    frame.body = to_wire(found->second);
-    frame.fds.push_back(os::create_memfd("fuzz-segment", found->second.segment_bytes).take());
+    frame.body = to_wire(match->second);
+    frame.fds.push_back(os::create_memfd("fuzz-segment", match->second.segment_bytes).take());
     return frame;
   }
   void post(MessageType) override {}
@@ -41,7 +41,7 @@ class Segments : public Rpc {
   }
 
  private:
-  std::map<std::uint32_t, SegmentReply> known_;
+  std::map<std::uint32_t, SegmentReply> segments_;
 };
 
 // Creates some of everything: blobs, a shared one, inline payload, a spilled one, names, sets, consumers, a deleted

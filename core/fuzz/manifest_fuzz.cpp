@@ -81,7 +81,7 @@ void open_file(const std::string& text) {
     require(replay->dropped_bytes == 0 || !replay->damage.empty(), "what was dropped has a reason");
     require(replay->dropped_bytes <= text.size(), "no more is dropped than there was");
     require(times == 0 || replay->objects.size() == objects, "a second look finds the same objects");
-    require(times == 0 || !replay->found || replay->dropped_bytes == 0, "what is damaged is cut off for good");
+    require(times == 0 || !replay->exists || replay->dropped_bytes == 0, "what is damaged is cut off for good");
     objects = replay->objects.size();
     for (const RememberedObject& object : replay->objects)
       check_object(object);

@@ -46,7 +46,7 @@ Bytes record_of(const RecordParts& parts) {
 
 std::vector<Bytes> seeds() {
   const BufferRef buffers[] = {{3, 1, 0, 100}, {kInlineBlob, 0, 2, 5}};
-  const BlobRef blobs[] = {{3, 1}};
+  const RecordBlob blobs[] = {{3, 1}};
   return {record_of({buffers, blobs, "tree", "payload"}), record_of({{}, {}, "tree only", {}}), record_of({})};
 }
 

@@ -19,7 +19,7 @@ using testing::numbered_id;
 // Fills a message from the input, mostly with values that mean something, such as known handles.
 class Filler {
  public:
-  Filler(FuzzInput& input, const std::deque<std::uint64_t>& known) : input_(input), known_(known) {}
+  Filler(FuzzInput& input, const std::deque<std::uint64_t>& numbers) : input_(input), numbers_(numbers) {}
   template <class... Ts>
   void operator()(Ts&... values) {
     (fill(values), ...);
@@ -32,8 +32,8 @@ class Filler {
     std::uint64_t number = how & 0x1fU;
     if (how >= 0xe0) {
       number = input_.number<std::uint64_t>();
-    } else if (how >= 0x80 && !known_.empty()) {
-      number = known_[how % known_.size()];
+    } else if (how >= 0x80 && !numbers_.empty()) {
+      number = numbers_[how % numbers_.size()];
     } else if (how >= 0x40) {
       number = std::uint64_t{how & 0x3fU} << (how & 0x17U);
     }
@@ -62,7 +62,7 @@ class Filler {
   }
 
   FuzzInput& input_;
-  const std::deque<std::uint64_t>& known_;
+  const std::deque<std::uint64_t>& numbers_;
 };
 
 // Gives each segment a descriptor, so that leases and mappings are answered as by the daemon.
@@ -88,7 +88,6 @@ class Session {
  public:
   explicit Session(FuzzInput& input)
       : input_(input), loop_(os::Poller::create().take()), link_(loop_, keeper_.take_daemon_end(), {}) {
-    loop_.add_deadline([] { return 0; }, [](std::uint64_t) {});  // no turn waits
     world_.store.reset();
     held_.store = &store_;
     require(store_.start_fresh().is_ok(), "an empty store starts");
@@ -210,7 +209,7 @@ class Session {
 
   template <class Body>
   void send(Peer& peer, MessageType type, Body body) {
-    Filler filler(input_, known_);
+    Filler filler(input_, numbers_);
     filler(body);
     send_message(peer, type, body, input_.byte() % 64 == 63 ? 1 : 0);
   }
@@ -227,6 +226,7 @@ class Session {
 
   // A turn of the event loop, as Server::run() makes it.
   void serve() {
+    loop_.skip_wait();
     require(loop_.dispatch().is_ok(), "the loop runs");
     connections_.read_more();
     loop_.run_due();
@@ -242,8 +242,8 @@ class Session {
   }
 
   void learn(std::uint64_t number) {
-    known_.push_front(number);
-    if (known_.size() > 24) known_.pop_back();
+    numbers_.push_front(number);
+    if (numbers_.size() > 24) numbers_.pop_back();
   }
   void read_answers(Peer& peer) {
     if (!peer.socket.valid()) return;
@@ -286,7 +286,7 @@ class Session {
     for (const Peer& peer : peers_)
       connections_.close(peer.owner);
     std::vector<std::uint32_t> clients;
-    for (const auto& [client, one] : store_.clients().all())
+    for (const auto& [client, state] : store_.clients().all())
       clients.push_back(client);
     for (const std::uint32_t client : clients)
       registry_.client_died(client);
@@ -316,7 +316,7 @@ class Session {
   Upgrader upgrader_{link_, config_, [] {}};
   ClientService service_{{connections_, registry_, upgrader_, store_, segments_, link_}, [] {}};
   std::vector<Peer> peers_;
-  std::deque<std::uint64_t> known_;
+  std::deque<std::uint64_t> numbers_;
   std::uint64_t next_ = 1;
 };
 
@@ -327,21 +327,21 @@ std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
   const Bytes open = {21, 1, 1, 0, 0, 0, 0, 2};
   const Bytes lease = {12, 0x50, 0x51, 0, 1};
-  for (std::uint8_t known = 0x80; known < 0x98; ++known) {
+  for (std::uint8_t number = 0x80; number < 0x98; ++number) {
     Bytes input;
     append(input, open);
     append(input, lease);
     // One object: id, session, replace, no blobs, no buffers, tree, payload, name, set, consumers
-    append(input, {15, 1, 1, known, 1, 0, 0, 1, 2, 3, 0, 1, 1});
-    append(input, {15, 1, 2, known, 0, 1, known, static_cast<std::uint8_t>(known + 1), 0x50, 0, 1, 2, 3, 0, 0, 1});
+    append(input, {15, 1, 1, number, 1, 0, 0, 1, 2, 3, 0, 1, 1});
+    append(input, {15, 1, 2, number, 0, 1, number, static_cast<std::uint8_t>(number + 1), 0x50, 0, 1, 2, 3, 0, 0, 1});
     append(input, {18, 1, 1, 10, 0, 1});
     append(input, {20, 2, 1, 2, 1});
     append(input, {27, 1, 1, 1, 1});
     append(input, {30, 1, 1});
-    append(input, {25, known, 0, 1, 3, 0, 1});
+    append(input, {25, number, 0, 1, 3, 0, 1});
     append(input, {26, 1, 1, 3, 1, 1, 0, 1});
-    append(input, {28, 0, known, 1, 1, 1, 0, 1});
-    append(input, {29, known, 1, 0, 0, 10, 1});
+    append(input, {28, 0, number, 1, 1, 1, 0, 1});
+    append(input, {29, number, 1, 0, 0, 10, 1});
     append(input, {10, 1, 42, 4, 0xff, 0x7f, 3, 19, 1, 1, 1});
     all.push_back(input);
   }

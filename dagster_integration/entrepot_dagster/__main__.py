@@ -1,7 +1,7 @@
 """``python -m entrepot_dagster``: does what the sensors do, for those who run jobs without Dagster's daemon.
 
 python -m entrepot_dagster rerun RUN_ID      # or --last; DAGSTER_HOME selects the instance
-python -m entrepot_dagster settle RUN_ID
+python -m entrepot_dagster finalize RUN_ID
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from entrepot.errors import EntrepotError, InvalidArgument
 from entrepot_dagster.rerun import FAILED_STATUSES, binding_of_job, find_run, reconstruct_job, rerun
 from entrepot_dagster.sensors import finalize_run
 
+# Former names of subcommands, deprecated.
+ALIASES = {"finalize": ("settle",)}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; return the exit code, 0 on success."""
@@ -25,14 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subcommands = parser.add_subparsers(dest="subcommand", required=True)
     helps = {
         "rerun": "re-execute the unfinished steps of a failed run and the steps whose lost values they need",
-        "settle": "write the pending checkpoints of a run",
+        "finalize": "write the pending checkpoints of a run",
     }
     for subcommand, text in helps.items():
-        subparser = subcommands.add_parser(subcommand, help=text)
+        subparser = subcommands.add_parser(subcommand, help=text, aliases=ALIASES.get(subcommand, ()))
         run_selection = subparser.add_mutually_exclusive_group(required=True)
         run_selection.add_argument("run_id", nargs="?", help="ID of the run")
         run_selection.add_argument("--last", action="store_true", help="the most recent run")
     options = parser.parse_args(arguments)
+    for name, former_names in ALIASES.items():
+        if options.subcommand in former_names:
+            print(f"entrepot: {options.subcommand!r} is deprecated; use {name!r}", file=sys.stderr)
     with DagsterInstance.get() as instance:
         try:
             run = _select_run(instance, options.run_id, options.subcommand == "rerun")

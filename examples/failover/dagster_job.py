@@ -44,7 +44,7 @@ def score(model: Any, featured: Any) -> Any:
 
 
 class ReportConfig(Config):
-    """Where to write the report."""
+    """Settings of the report."""
 
     answer: str
 

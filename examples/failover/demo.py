@@ -1,6 +1,7 @@
 """The demo: the flights job on three orchestrators, with processes killed in the middle in three ways.
 
-    python -m examples.failover [--hosts airflow,dagster,kedro] [--faults task,daemon,store] [--rows N] [--out FOLDER]
+    python -m examples.failover [--orchestrators airflow,dagster,kedro] [--faults task,daemon,store] [--rows N]
+        [--out FOLDER]
 
 It fails unless every run finishes with the same answer as the undisturbed one. It prints a table and writes
 ``results.txt``, ``results.json``, ``events.txt`` and ``chart.png`` to the output directory. Every process it starts
@@ -40,10 +41,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m examples.failover", description="Inject faults into a running job."
     )
     parser.add_argument(
-        "--hosts",
+        "--orchestrators",
         type=_split_names,
         default=list(ORCHESTRATORS),
         help="orchestrators: airflow, dagster, kedro; default: all",
+    )
+    parser.add_argument(  # its former name
+        "--hosts", dest="orchestrators", type=_split_names, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     parser.add_argument(
         "--faults", type=_split_names, default=list(FAULTS[1:]), help="task, daemon, store; default: all"
@@ -57,7 +61,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep the working folder with all logs")
     options = parser.parse_args(arguments)
     for names, valid_names, kind in (
-        (options.hosts, ORCHESTRATORS, "orchestrator"),
+        (options.orchestrators, ORCHESTRATORS, "orchestrator"),
         (options.faults, FAULTS[1:], "fault"),
     ):
         for unknown in (name for name in names if name not in valid_names):
@@ -114,7 +118,7 @@ def _print_progress(line: str) -> None:
 def _run_all(options: argparse.Namespace, work: Path) -> None:
     config = RunConfig(options.rows, options.scale, work, options.timeout, _print_progress)
     rows: list[Row] = []
-    for orchestrator in options.hosts:
+    for orchestrator in options.orchestrators:
         _print_progress(f"{orchestrator:8} starting")
         with ExitStack() as stack:
             run = stack.enter_context(_ORCHESTRATORS[orchestrator](config))
@@ -147,7 +151,7 @@ def _run_with_fault(config: RunConfig, orchestrator: str, fault: str, run: RunJo
     lines = read_journal(config.journal)
     until_fault = injector.injected_at - begin
     return Row(
-        host=orchestrator,
+        orchestrator=orchestrator,
         fault=fault,
         seconds=seconds,
         until_fault=until_fault,
@@ -168,13 +172,15 @@ def _write_results(rows: list[Row], config: RunConfig, options: argparse.Namespa
     out.mkdir(parents=True, exist_ok=True)
     text = present.text_table(rows)
     flights = (options.rows or data.ROWS) * options.scale
-    wrong = [f"{row.host}, {FAULT_LABELS[row.fault]}" for row in rows if row.report != rows[0].report]
+    wrong = [f"{row.orchestrator}, {FAULT_LABELS[row.fault]}" for row in rows if row.report != rows[0].report]
     (out / "results.txt").write_text(text + "\n", encoding="utf-8")
     results = {"flights": flights, "same_answers": not wrong, "runs": [asdict(row) for row in rows]}
     (out / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     (out / "events.txt").write_text("".join(f"{event}\n" for event in config.events()), encoding="utf-8")
     print(f"\n{text}\n")
     if wrong:
-        raise DemoError(f"answers differ from {rows[0].host}, {FAULT_LABELS[rows[0].fault]}: {'; '.join(wrong)}")
+        raise DemoError(
+            f"answers differ from {rows[0].orchestrator}, {FAULT_LABELS[rows[0].fault]}: {'; '.join(wrong)}"
+        )
     present.draw(rows, f"{flights:,} flights; policy: examples/failover/policy.yaml", out / "chart.png")
     print(f"All {len(rows)} runs gave the same answer. Table, events and chart: {out}")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from examples.failover.runs import RunConfig, RunJob
-from examples.flights.airflow_host import START_TIMEOUT, AirflowApi, airflow_settings
+from examples.flights.on_airflow import START_TIMEOUT, AirflowApi, airflow_settings
 from examples.flights.processes import Child, DemoError, free_port, tail
 from examples.flights.runs import ROOT
 

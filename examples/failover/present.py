@@ -17,7 +17,7 @@ COLUMNS = ("orchestrator", "fault", "seconds", "from scratch", "reloaded", "reru
 def cells(row: Row) -> tuple[str, ...]:
     """A row of the table, in the order of ``COLUMNS``."""
     return (
-        row.host,
+        row.orchestrator,
         FAULT_LABELS[row.fault],
         f"{row.seconds:.1f}",
         f"{row.scratch:.1f}" if row.fault != "none" else "",
@@ -53,7 +53,7 @@ def draw(rows: Sequence[Row], subtitle: str, path: Path) -> None:
     positions: list[float] = []
     next_position = 0.0
     for previous, row in zip([None, *rows], rows, strict=False):
-        next_position += 0.0 if previous is None else (1.0 if previous.host == row.host else 2.0)
+        next_position += 0.0 if previous is None else (1.0 if previous.orchestrator == row.orchestrator else 2.0)
         positions.append(next_position)
     with mpl.rc_context(style):
         height = 2.2 + 0.5 * (positions[-1] + 1.5)
@@ -76,7 +76,7 @@ def draw(rows: Sequence[Row], subtitle: str, path: Path) -> None:
                 va="center",
                 fontsize=9,
             )
-        axis.set_yticks(positions, [f"{row.host.capitalize()}, {FAULT_LABELS[row.fault]}" for row in rows])
+        axis.set_yticks(positions, [f"{row.orchestrator.capitalize()}, {FAULT_LABELS[row.fault]}" for row in rows])
         axis.invert_yaxis()
         axis.set_xlim(0, 1.45 * max(max(row.seconds, row.scratch) for row in rows))
         axis.set_xlabel("seconds; light: before the fault, dark: after it, grey: a rerun from scratch")

@@ -78,7 +78,7 @@ class Row:
     """One run, as a row of the table.
 
     Attributes:
-        host, fault: which.
+        orchestrator, fault: which.
         seconds: duration of the run.
         until_fault: the part of it before the fault.
         scratch: duration of a rerun from scratch: the time until the fault plus an undisturbed run.
@@ -87,7 +87,7 @@ class Row:
         report: the job's answer.
     """
 
-    host: str
+    orchestrator: str
     fault: str
     seconds: float
     until_fault: float

@@ -1,6 +1,7 @@
 """The demo: the flights job on three orchestrators, with Entrepot and with each orchestrator's own transports.
 
-    python -m examples.flights [--hosts airflow,dagster,kedro] [--transports entrepot,...] [--scale N] [--out FOLDER]
+    python -m examples.flights [--orchestrators airflow,dagster,kedro] [--transports entrepot,...] [--scale N]
+        [--out FOLDER]
 
 It reports progress, checks that all runs give the same answer, prints a table, and writes ``results.txt``,
 ``results.json``, ``chart.png`` and ``index.html`` to the output directory. Every process it starts ends with it.
@@ -22,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from examples.flights import airflow_host, dagster_host, data, kedro_host, processes, store_process
+from examples.flights import data, on_airflow, on_dagster, on_kedro, processes, store_process
 from examples.flights.measure import memory, stored
 from examples.flights.present import chart, page, table
 from examples.flights.processes import Child, DemoError
@@ -30,7 +31,7 @@ from examples.flights.runs import ROOT, Figures, Outcome, RunConfig
 from examples.flights.transports import Transport, select_transports
 
 DEFAULT_SCALE = 3
-_COMMAND_RUNNERS = {"dagster": dagster_host.run, "kedro": kedro_host.run}
+_COMMAND_RUNNERS = {"dagster": on_dagster.run, "kedro": on_kedro.run}
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -39,7 +40,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m examples.flights", description="Run the flights job on three orchestrators with each transport."
     )
     parser.add_argument(
-        "--hosts", type=_split_names, help="comma-separated orchestrators: airflow, dagster, kedro; default: all"
+        "--orchestrators",
+        type=_split_names,
+        help="comma-separated orchestrators: airflow, dagster, kedro; default: all",
+    )
+    parser.add_argument(  # its former name
+        "--hosts", dest="orchestrators", type=_split_names, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     parser.add_argument(
         "--transports",
@@ -59,7 +65,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         if value is not None and value < 1:
             parser.error(f"--{name} must be at least 1, not {value}")
     try:
-        options.transports = select_transports(options.hosts, options.transports)
+        options.transports = select_transports(options.orchestrators, options.transports)
     except ValueError as error:
         parser.error(str(error))
     return options
@@ -146,7 +152,7 @@ def _runner(config: RunConfig, orchestrator: str, transports: Sequence[Transport
         yield lambda transport: run(config, transport)
         return
     print_progress("airflow  starting")
-    with airflow_host.running(config, transports) as airflow:
+    with on_airflow.running(config, transports) as airflow:
         yield airflow.run
 
 
@@ -167,8 +173,8 @@ def answer_differences(rows: Sequence[Figures]) -> list[str]:
     """Differences between the runs' reports; empty if there are none."""
     first = rows[0]
     return [
-        f"{name}: {first.host} with {first.label} reports {first.report.get(name)!r}, "
-        f"{row.host} with {row.label} reports {row.report.get(name)!r}"
+        f"{name}: {first.orchestrator} with {first.label} reports {first.report.get(name)!r}, "
+        f"{row.orchestrator} with {row.label} reports {row.report.get(name)!r}"
         for row in rows[1:]
         for name in sorted({*first.report, *row.report})
         if row.report.get(name) != first.report.get(name)

@@ -88,7 +88,7 @@ class Figures:
     """One row of the table.
 
     Attributes:
-        host, name, label, what: of the transport.
+        orchestrator, name, label, what: of the transport.
         write_seconds, read_seconds: time in the orchestrator's save and load calls.
         calls: number of these calls.
         bytes_written, bytes_read: through files, pipes and sockets.
@@ -101,7 +101,7 @@ class Figures:
         travelled: see :class:`Outcome`.
     """
 
-    host: str
+    orchestrator: str
     name: str
     label: str
     what: str
@@ -146,7 +146,7 @@ class Figures:
             raise ValueError(f"no memory sample was taken during the {outcome.seconds:.1f} s of {outcome.transport}")
         call_totals = outcome.call_totals
         return Figures(
-            host=outcome.transport.orchestrator,
+            orchestrator=outcome.transport.orchestrator,
             name=outcome.transport.name,
             label=outcome.transport.label,
             what=outcome.transport.what,

@@ -89,7 +89,7 @@ def verify(url: str, *, quick: bool = False, storage_options: Mapping[str, Any] 
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What a prune removed, or would remove.
+    """Result of a prune or a dry run.
 
     Attributes:
         removed: names of checkpoints.

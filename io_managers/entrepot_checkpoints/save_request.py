@@ -54,7 +54,7 @@ class SyntheticObject:
 
 @dataclass(frozen=True, slots=True)
 class SaveRequest:
-    """What is to be saved.
+    """A request to save objects.
 
     Attributes:
         what: its kind.

@@ -19,7 +19,7 @@ ERROR_POLL_SECONDS = 0.1  # interval of checks for a failed task; a finished tas
 
 
 def thread_count(local: bool) -> int:
-    """How many threads to use for a target."""
+    """Number of threads to use for a target."""
     return min(LOCAL_THREADS, (os.cpu_count() or 1) + 2) if local else REMOTE_THREADS
 
 

@@ -33,7 +33,10 @@ def add_subcommands(subparsers: SubParsers) -> None:
     explain = actions.add_parser("explain", help="show what the policy does for a task")
     explain.add_argument("task", help="name of the task")
     explain.add_argument("--file", help="the policy file (default: ENTREPOT_POLICY)")
-    explain.add_argument("--host", choices=_ORCHESTRATORS, default="airflow", help="orchestrator (default: airflow)")
+    explain.add_argument("--orchestrator", choices=_ORCHESTRATORS, default="airflow", help="default: airflow")
+    explain.add_argument(  # its former name
+        "--host", dest="orchestrator", choices=_ORCHESTRATORS, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
     explain.add_argument("--pipeline", default="", help="DAG, job or pipeline")
     explain.add_argument("--asset", default="", help="asset key, its parts joined by '/'")
     explain.add_argument("--dataset", default="", help="name in Kedro's catalog")
@@ -77,7 +80,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
     from entrepot_policy.rules.match_target import Subject, Task
 
     subject = Subject(
-        Task(arguments.host, arguments.pipeline, "", arguments.task),
+        Task(arguments.orchestrator, arguments.pipeline, "", arguments.task),
         key=arguments.key,
         asset=arguments.asset,
         dataset=arguments.dataset,
@@ -111,11 +114,11 @@ def run_events(arguments: argparse.Namespace) -> int:
         paths = sorted(Path(arguments.folder or default_folder()).glob("*.jsonl"))
     if arguments.follow and not scope:
         raise InvalidArgument("--follow requires a scope: set --scope NAME or ENTREPOT_SCOPE")
-    found = sorted(
+    matches = sorted(
         (event for path in paths for event in read_events(path, older_only=arguments.follow)),
         key=lambda item: item.time,
     )
-    for event in found:
+    for event in matches:
         _print_event(event, arguments)
     if arguments.follow:
         for next_event in follow(paths[0]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from entrepot_policy.recovery.incident import DEFAULT_RULES
 from entrepot_policy.rules.match_target import Subject
 from entrepot_policy.rules.model import CheckpointCondition, CheckpointRule, FailoverRule, Policy, Step
-from entrepot_policy.rules.targets import PLACEHOLDERS
+from entrepot_policy.rules.targets import FORMER_PLACEHOLDERS, PLACEHOLDERS
 from entrepot_policy.schema.constants import EVENTS
 
 
@@ -46,7 +46,11 @@ def _checkpoint(policy: Policy, subject: Subject) -> list[str]:
     for number, target in enumerate(rule.targets):
         prefix = "to" if number == 0 else "otherwise to"
         lines.append(f"  {prefix} {target.template}  [{target.location.short}]")
-    used = [item for item in PLACEHOLDERS if any(f"{{{item}}}" in target.template for target in rule.targets)]
+    used = [
+        item
+        for item in PLACEHOLDERS + FORMER_PLACEHOLDERS
+        if any(f"{{{item}}}" in target.template for target in rule.targets)
+    ]
     if used:
         lines.append(f"  with {', '.join(used)} taken from the run")
     return lines

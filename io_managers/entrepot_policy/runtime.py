@@ -339,7 +339,7 @@ class TaskRun:
 
     @property
     def inputs(self) -> tuple[ObjectRef, ...]:
-        """What was read so far."""
+        """Objects read so far."""
         with self._lock:
             return tuple(self._inputs)
 

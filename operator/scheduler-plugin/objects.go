@@ -23,7 +23,7 @@ const (
 
 var localObjects = schema.GroupVersionResource{Group: "entrepot.dev", Version: "v1alpha1", Resource: "localobjects"}
 
-// objects is what the cluster's stores have published, kept up to date by watches.
+// objects caches what the cluster's stores have published; watches keep it current.
 type objects struct {
 	index  cache.Indexer
 	leases leases.LeaseLister
@@ -41,61 +41,62 @@ func watchObjects(ctx context.Context, client dynamic.Interface, typed kubernete
 	factory := informers.NewSharedInformerFactoryWithOptions(typed, 0,
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = publisherSelector }))
 	lister := factory.Coordination().V1().Leases().Lister()
-	// Not waited for: CRDs that are not installed must not keep the scheduler from starting.
+	// The caches are not awaited: without the CRDs they never sync, and the scheduler has to start anyway.
 	dynamicFactory.Start(ctx.Done())
 	factory.Start(ctx.Done())
 	return &objects{index: informer.GetIndexer(), leases: lister}, nil
 }
 
-// bytes adds up, node by node, what counts of the objects at a moment. A store that tells of an object twice counts
-// once, as do two stores of one node: a pod reads it once.
+// bytes returns how many bytes of the objects each node holds at a given time. An object that is reported several
+// times on one node counts once, with the largest size.
 func (o *objects) bytes(ids []string, now time.Time) (bytesByNode, error) {
-	found := bytesByNode{}
-	alive := map[string]bool{}
+	total := bytesByNode{}
+	leaseIsValid := map[string]bool{}
 	for _, id := range ids {
-		held := bytesByNode{}
-		listed, err := o.index.ByIndex(byObject, id)
+		objectBytes := bytesByNode{}
+		items, err := o.index.ByIndex(byObject, id)
 		if err != nil {
 			return nil, err
 		}
-		for _, each := range listed {
-			one := each.(*unstructured.Unstructured)
-			if !counts(one) {
+		for _, item := range items {
+			object := item.(*unstructured.Unstructured)
+			if !attractsPods(object) {
 				continue
 			}
-			name, _, _ := unstructured.NestedString(one.Object, "spec", "lease")
-			key := one.GetNamespace() + "/" + name
-			live, asked := alive[key]
-			if !asked {
-				lease, err := o.leases.Leases(one.GetNamespace()).Get(name)
-				live = err == nil && lives(lease, now)
-				alive[key] = live
+			name, _, _ := unstructured.NestedString(object.Object, "spec", "lease")
+			key := object.GetNamespace() + "/" + name
+			valid, cached := leaseIsValid[key]
+			if !cached {
+				lease, err := o.leases.Leases(object.GetNamespace()).Get(name)
+				valid = err == nil && isValid(lease, now)
+				leaseIsValid[key] = valid
 			}
-			if !live {
+			if !valid {
 				continue
 			}
-			node, _, _ := unstructured.NestedString(one.Object, "spec", "node")
-			count, _, _ := unstructured.NestedInt64(one.Object, "spec", "bytes")
-			held[node] = max(held[node], count)
+			node, _, _ := unstructured.NestedString(object.Object, "spec", "node")
+			count, _, _ := unstructured.NestedInt64(object.Object, "spec", "bytes")
+			objectBytes[node] = max(objectBytes[node], count)
 		}
-		for node, count := range held {
-			found[node] += count
+		for node, count := range objectBytes {
+			total[node] += count
 		}
 	}
-	return found, nil
+	return total, nil
 }
 
-// counts says whether a pod may be drawn by an object: as long as its lease lives, all but what is lost.
-func counts(one *unstructured.Unstructured) bool {
-	if one.GetDeletionTimestamp() != nil {
+// attractsPods reports whether pods are scheduled near an object, provided that its store's Lease is valid: unless it
+// is lost, unavailable or being deleted.
+func attractsPods(object *unstructured.Unstructured) bool {
+	if object.GetDeletionTimestamp() != nil {
 		return false
 	}
-	if state, _, _ := unstructured.NestedString(one.Object, "status", "state"); state == "Lost" {
+	if state, _, _ := unstructured.NestedString(object.Object, "status", "state"); state == "Lost" {
 		return false
 	}
-	conditions, _, _ := unstructured.NestedSlice(one.Object, "status", "conditions")
-	for _, each := range conditions {
-		condition, _ := each.(map[string]any)
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, item := range conditions {
+		condition, _ := item.(map[string]any)
 		if condition["type"] == "Available" && condition["status"] == "False" {
 			return false
 		}
@@ -103,7 +104,7 @@ func counts(one *unstructured.Unstructured) bool {
 	return true
 }
 
-func lives(lease *coordination.Lease, now time.Time) bool {
+func isValid(lease *coordination.Lease, now time.Time) bool {
 	if lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
 		return false
 	}
@@ -111,20 +112,20 @@ func lives(lease *coordination.Lease, now time.Time) bool {
 	return now.Before(end)
 }
 
-func objectOf(each any) ([]string, error) {
-	one, known := each.(*unstructured.Unstructured)
-	if !known {
+func objectOf(item any) ([]string, error) {
+	object, ok := item.(*unstructured.Unstructured)
+	if !ok {
 		return nil, nil
 	}
-	id, _, _ := unstructured.NestedString(one.Object, "spec", "objectID")
+	id, _, _ := unstructured.NestedString(object.Object, "spec", "objectID")
 	return []string{id}, nil
 }
 
-// slim leaves out what nobody here reads and what is most of an object's memory.
-func slim(each any) (any, error) {
-	if one, known := each.(*unstructured.Unstructured); known {
-		one.SetManagedFields(nil)
-		unstructured.RemoveNestedField(one.Object, "spec", "names")
+// slim removes the fields that take most of an object's memory and are not read here.
+func slim(item any) (any, error) {
+	if object, ok := item.(*unstructured.Unstructured); ok {
+		object.SetManagedFields(nil)
+		unstructured.RemoveNestedField(object.Object, "spec", "names")
 	}
-	return each, nil
+	return item, nil
 }

@@ -1,9 +1,6 @@
-// Package plugin scores nodes for kube-scheduler by the bytes that they hold of what a pod reads.
-//
-// A pod says what it reads (annotation entrepot.dev/requires). Where that is, LocalObjects of entrepot.dev/v1alpha1
-// say: they count while the Lease of their store has not run out. The plugin decides when a pod is scheduled, which is
-// later than any admission, so that what moved meanwhile is known. It only scores: a pod that fits somewhere is
-// scheduled, whatever the plugin knows or does not know.
+// Package plugin scores nodes by how many bytes of a pod's inputs (annotations entrepot.dev/requires and
+// entrepot.dev/partitioned) they hold, according to LocalObjects whose store's Lease is valid. It runs at scheduling
+// time, so it sees changes made after admission. It only scores: it never prevents a pod from being scheduled.
 package plugin
 
 import (
@@ -20,7 +17,7 @@ import (
 )
 
 const (
-	// Name is what a scheduler profile calls the plugin.
+	// Name of the plugin in scheduler profiles.
 	Name = "EntrepotLocality"
 
 	requiresAnnotation    = "entrepot.dev/requires"
@@ -32,9 +29,9 @@ const (
 
 var objectID = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// Locality is the plugin.
+// Locality implements PreScore and Score.
 type Locality struct {
-	known *objects
+	objects *objects
 }
 
 var (
@@ -43,47 +40,46 @@ var (
 	_ fwk.ScoreExtensions = (*Locality)(nil)
 )
 
-// bytesByNode is what PreScore finds out once for all nodes.
+// bytesByNode is PreScore's result, by node.
 type bytesByNode map[string]int64
 
-// Clone returns the map itself: nobody changes it.
+// Clone returns the map itself, which is never modified.
 func (b bytesByNode) Clone() fwk.StateData { return b }
 
-// New makes the plugin. Resources that are not there, or may not be listed, keep no scheduler from starting: nothing
-// is known then, and every node scores the same.
+// New creates the plugin. Missing or forbidden resources do not stop the scheduler; every node then scores the same.
 func New(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	client, err := dynamic.NewForConfig(handle.KubeConfig())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
-	known, err := watchObjects(ctx, client, handle.ClientSet())
+	objects, err := watchObjects(ctx, client, handle.ClientSet())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
-	return &Locality{known: known}, nil
+	return &Locality{objects: objects}, nil
 }
 
-// Name is the plugin's.
+// Name returns the plugin's name.
 func (*Locality) Name() string { return Name }
 
-// PreScore adds up where the bytes are that the pod reads.
+// PreScore adds up the bytes of the pod's inputs on each node.
 func (p *Locality) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
-	ids := wanted(pod.Annotations)
+	ids := requiredIDs(pod.Annotations)
 	if len(ids) == 0 {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	found, err := p.known.bytes(ids, time.Now())
+	nodeBytes, err := p.objects.bytes(ids, time.Now())
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	if len(found) == 0 {
+	if len(nodeBytes) == 0 {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	state.Write(stateKey, found)
+	state.Write(stateKey, nodeBytes)
 	return nil
 }
 
-// Score is the bytes on the node.
+// Score returns the number of bytes on the node; NormalizeScore scales it.
 func (p *Locality) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	data, err := state.Read(stateKey)
 	if err != nil {
@@ -92,10 +88,10 @@ func (p *Locality) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, nod
 	return data.(bytesByNode)[node.Node().Name], nil
 }
 
-// ScoreExtensions says that scores are made comparable.
+// ScoreExtensions returns the plugin itself, which implements NormalizeScore.
 func (p *Locality) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore gives the node with the most bytes the highest score, and the others one in proportion.
+// NormalizeScore gives the node with the most bytes the highest score, and the others proportional ones.
 func (p *Locality) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	normalize(scores)
 	return nil
@@ -103,21 +99,21 @@ func (p *Locality) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod
 
 func normalize(scores fwk.NodeScoreList) {
 	var top int64
-	for _, one := range scores {
-		top = max(top, one.Score)
+	for _, score := range scores {
+		top = max(top, score.Score)
 	}
 	if top == 0 {
 		return
 	}
 	for i := range scores {
-		// As floating-point numbers: bytes times 100 may be more than 64 bits hold.
+		// In floating point: bytes times 100 can overflow 64 bits.
 		scores[i].Score = int64(float64(scores[i].Score) / float64(top) * float64(fwk.MaxNodeScore))
 	}
 }
 
-// wanted are the IDs that a pod's annotations name, each once. What is no ID is passed over: the pod is scheduled all
-// the same, and whoever admitted it has said what is wrong.
-func wanted(annotations map[string]string) []string {
+// requiredIDs returns the object IDs in a pod's annotations, without duplicates. Malformed IDs are ignored here: the
+// webhook reported them at admission.
+func requiredIDs(annotations map[string]string) []string {
 	if strings.TrimSpace(annotations[localityAnnotation]) == "off" {
 		return nil
 	}

@@ -20,21 +20,21 @@ var (
 )
 
 func object(id, node, lease string, count int64, change func(map[string]any)) *unstructured.Unstructured {
-	made := map[string]any{
+	content := map[string]any{
 		"metadata": map[string]any{"namespace": "stores", "name": id + "-" + node + "-" + lease},
 		"spec":     map[string]any{"objectID": id, "node": node, "lease": lease, "bytes": count},
 	}
 	if change != nil {
-		change(made)
+		change(content)
 	}
-	return &unstructured.Unstructured{Object: made}
+	return &unstructured.Unstructured{Object: content}
 }
 
-func known(t *testing.T, listed ...*unstructured.Unstructured) *objects {
+func newObjects(t *testing.T, items ...*unstructured.Unstructured) *objects {
 	t.Helper()
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byObject: objectOf})
-	for _, one := range listed {
-		if err := index.Add(one); err != nil {
+	for _, item := range items {
+		if err := index.Add(item); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,43 +52,43 @@ func known(t *testing.T, listed ...*unstructured.Unstructured) *objects {
 	return &objects{index: index, leases: v1.NewLeaseLister(leases)}
 }
 
-func TestOnlyWhatCountsIsAddedUp(t *testing.T) {
+func TestLostUnavailableAndExpiredObjectsAreIgnored(t *testing.T) {
 	status := func(key string, value any) func(map[string]any) {
-		return func(made map[string]any) { made["status"] = map[string]any{key: value} }
+		return func(content map[string]any) { content["status"] = map[string]any{key: value} }
 	}
 	unavailable := []any{map[string]any{"type": "Available", "status": "False"}}
-	place := known(t,
+	objects := newObjects(t,
 		object(a, "n1", "live", 5, nil),
 		object(a, "n2", "old", 7, nil),
 		object(a, "n3", "none", 7, nil),
 		object(a, "n4", "live", 7, status("state", "Lost")),
 		object(a, "n5", "live", 7, status("conditions", unavailable)),
-		object(a, "n6", "live", 7, func(made map[string]any) {
-			made["metadata"].(map[string]any)["deletionTimestamp"] = "2030-01-01T11:00:00Z"
+		object(a, "n6", "live", 7, func(content map[string]any) {
+			content["metadata"].(map[string]any)["deletionTimestamp"] = "2030-01-01T11:00:00Z"
 		}),
 		object(b, "n1", "live", 20, nil),
 		object(b, "n2", "live", 30, nil),
 	)
-	found, err := place.bytes([]string{a, b, strings.Repeat("cc", 20)}, now)
+	nodeBytes, err := objects.bytes([]string{a, b, strings.Repeat("cc", 20)}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (bytesByNode{"n1": 25, "n2": 30}); !reflect.DeepEqual(found, want) {
-		t.Errorf("bytes are %v, not %v", found, want)
+	if want := (bytesByNode{"n1": 25, "n2": 30}); !reflect.DeepEqual(nodeBytes, want) {
+		t.Errorf("bytes are %v, want %v", nodeBytes, want)
 	}
 }
 
-func TestTwoStoresOfANodeCountOnce(t *testing.T) {
+func TestObjectInTwoStoresOfANodeCountsOnce(t *testing.T) {
 	second := object(a, "n1", "live", 6, nil)
 	second.SetName("another")
-	found, err := known(t, object(a, "n1", "live", 5, nil), second).bytes([]string{a}, now)
-	if err != nil || found["n1"] != 6 {
-		t.Errorf("bytes are %v (%v), not 6", found, err)
+	nodeBytes, err := newObjects(t, object(a, "n1", "live", 5, nil), second).bytes([]string{a}, now)
+	if err != nil || nodeBytes["n1"] != 6 {
+		t.Errorf("bytes are %v (%v), want 6", nodeBytes, err)
 	}
 }
 
-func TestWanted(t *testing.T) {
-	for _, one := range []struct {
+func TestRequiredIDs(t *testing.T) {
+	for _, test := range []struct {
 		annotations map[string]string
 		want        []string
 	}{
@@ -99,22 +99,22 @@ func TestWanted(t *testing.T) {
 		{map[string]string{requiresAnnotation: "{{ here }}," + b}, []string{b}},
 		{map[string]string{requiresAnnotation: a, localityAnnotation: "off"}, nil},
 	} {
-		if got := wanted(one.annotations); !reflect.DeepEqual(got, one.want) {
-			t.Errorf("%v asks for %v, not %v", one.annotations, got, one.want)
+		if got := requiredIDs(test.annotations); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("IDs of %v are %v, want %v", test.annotations, got, test.want)
 		}
 	}
 }
 
-func TestScoresAreInProportion(t *testing.T) {
+func TestScoresAreProportional(t *testing.T) {
 	scores := fwk.NodeScoreList{{Name: "n1", Score: 1 << 62}, {Name: "n2", Score: 1 << 61}, {Name: "n3"}}
 	normalize(scores)
 	want := fwk.NodeScoreList{{Name: "n1", Score: 100}, {Name: "n2", Score: 50}, {Name: "n3"}}
 	if !reflect.DeepEqual(scores, want) {
-		t.Errorf("scores are %v", scores)
+		t.Errorf("scores are %v, want %v", scores, want)
 	}
 	none := fwk.NodeScoreList{{Name: "n1"}}
 	normalize(none)
 	if none[0].Score != 0 {
-		t.Errorf("nothing scores %d", none[0].Score)
+		t.Errorf("a node without bytes scores %d, want 0", none[0].Score)
 	}
 }

@@ -22,17 +22,17 @@ with DAG("compat", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="U
     def second(read: Any) -> None:
         context: Any = get_current_context()
         ti = context["ti"]
-        found: dict[str, Any] = {}
-        found["is dag.test"] = task_process.is_dag_test()
-        found["reschedules"] = task_process.reschedule_count(ti)
-        found["other task's XCom"] = task_process.read_xcom(ti, "first", -1, "return_value")
-        found["missing XCom"] = task_process.read_xcom(ti, "first", -1, "invented")
+        results: dict[str, Any] = {}
+        results["is dag.test"] = task_process.is_dag_test()
+        results["reschedules"] = task_process.reschedule_count(ti)
+        results["other task's XCom"] = task_process.read_xcom(ti, "first", -1, "return_value")
+        results["missing XCom"] = task_process.read_xcom(ti, "first", -1, "invented")
         task_process.write_own_xcom(ti, "request", {"asked": 1})
-        found["own XCom"] = task_process.read_own_xcom(ti, "request")
+        results["own XCom"] = task_process.read_own_xcom(ti, "request")
         task_process.delete_own_xcom(ti, "request")
-        found["own XCom, deleted"] = task_process.read_own_xcom(ti, "request")
+        results["own XCom, deleted"] = task_process.read_own_xcom(ti, "request")
         task_process.write_own_xcom(ti, "request", {"asked": 2})
-        Path(os.environ["SEEN"], "task.json").write_text(json.dumps(found))
+        Path(os.environ["SEEN"], "task.json").write_text(json.dumps(results))
 
     second(first())
 
@@ -43,34 +43,34 @@ def read_database(run_id: str) -> dict[str, Any]:
     from airflow.models.taskinstancehistory import TaskInstanceHistory
     from sqlalchemy import select
 
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     names = ["first", "second"]
     with database.database_session(own=True) as session:
         states = database.run_states([("compat", run_id), ("compat", "invented")], session)
-        found["run states"] = [[dag_id, str(state)] for (dag_id, _), state in states.items()]
-        found["DAGs"] = sorted(database.existing_dags({"compat", "invented"}, session))
+        results["run states"] = [[dag_id, str(state)] for (dag_id, _), state in states.items()]
+        results["DAGs"] = sorted(database.existing_dags({"compat", "invented"}, session))
         rows = database.lock_xcoms("request", session, limit=1)
-        found["locked XComs"] = [[row.task_id, row.map_index, row.value] for row in rows]
+        results["locked XComs"] = [[row.task_id, row.map_index, row.value] for row in rows]
         database.write_xcom(rows[0], "answer", {"answered": True}, session)
-        found["instance of the XCom"] = task_instances.lock_instance_of(rows[0], session).task_id
+        results["instance of the XCom"] = task_instances.lock_instance_of(rows[0], session).task_id
     with database.database_session(own=True) as session:
         entries = database.xcoms_of_tasks("compat", run_id, ["second"], session, limit=10)
-        found["answered"] = [[task_id, key, value] for task_id, _, key, value in entries if key != "return_value"]
+        results["answered"] = [[task_id, key, value] for task_id, _, key, value in entries if key != "return_value"]
         instances = task_instances.find_instances("compat", run_id, names, session)
-        found["instances"] = sorted(map(list, instances))
-        found["finished"] = [task_instances.is_finished(state) for state in (instances["first", -1].state, "running")]
-        found["running"] = [task_instances.is_running(state) for state in (instances["first", -1].state, "running")]
+        results["instances"] = sorted(map(list, instances))
+        results["finished"] = [task_instances.is_finished(state) for state in (instances["first", -1].state, "running")]
+        results["running"] = [task_instances.is_running(state) for state in (instances["first", -1].state, "running")]
         reader = database.serialized_task("compat", "second", run_id, session)
-        found["upstream of second"] = sorted(reader.upstream_task_ids)
-        found["missing task"] = database.serialized_task("compat", "invented", run_id, session)
+        results["upstream of second"] = sorted(reader.upstream_task_ids)
+        results["missing task"] = database.serialized_task("compat", "invented", run_id, session)
         task_instances.clear_instances(
             [instances["first", -1]], session, event="compat_test", owner="a test", extra="why"
         )
     with database.database_session(own=True) as session:
         cleared = task_instances.instance_states("compat", run_id, names, session)
-        found["cleared"] = sorted([task_id, state and str(state)] for (task_id, _), state in cleared)
+        results["cleared"] = sorted([task_id, state and str(state)] for (task_id, _), state in cleared)
         logs = session.scalars(select(Log).where(Log.event == "compat_test")).all()
-        found["audited"] = [[row.task_id, row.event, row.owner, row.extra] for row in logs]
+        results["audited"] = [[row.task_id, row.event, row.owner, row.extra] for row in logs]
         ti = task_instances.find_instances("compat", run_id, names, session)["second", -1]
         ti.state = "up_for_reschedule"
         session.flush()
@@ -78,22 +78,22 @@ def read_database(run_id: str) -> dict[str, Any]:
         task_instances.start_next_attempt(ti, session)
     with database.database_session(own=True) as session:
         ti = task_instances.find_instances("compat", run_id, names, session)["second", -1]
-        found["released"] = {
+        results["released"] = {
             "rescheduled": rescheduled,
             "state": ti.state,
             "another attempt": ti.id != before[0],
             "more tries": ti.max_tries - before[1],
         }
         history = select(TaskInstanceHistory.state).where(TaskInstanceHistory.task_instance_id == before[0])
-        found["history"] = [str(state) for state in session.scalars(history)]
-    return found
+        results["history"] = [str(state) for state in session.scalars(history)]
+    return results
 
 
 def main() -> None:
     run = dag.test()
-    found = {"state": str(run.state)}
-    found |= json.loads(Path(os.environ["SEEN"], "task.json").read_text())
-    Path(sys.argv[1]).write_text(json.dumps(found | read_database(run.run_id)))
+    results = {"state": str(run.state)}
+    results |= json.loads(Path(os.environ["SEEN"], "task.json").read_text())
+    Path(sys.argv[1]).write_text(json.dumps(results | read_database(run.run_id)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the plugin uses of Airflow's insides is there, and each function of its compat package does what it promises.
+"""Airflow's private names exist, and each function of the plugin's compat package does what it promises.
 
 Most functions need a task's process or the database; compat_dags.py calls those within a real DAG run.
 """
@@ -145,8 +145,8 @@ def test_the_lookup_of_the_backend_is_imported() -> None:
 
 
 @pytest.fixture(scope="module")
-def found(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What compat_dags.py found out."""
+def compat_results(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Results of compat_dags.py."""
     home = tmp_path_factory.mktemp("airflow")
     results, output = run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS), SEEN=str(home))
     assert results["state"] == "success", output[-20_000:]
@@ -181,5 +181,5 @@ def found(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.Tem
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(400)
-def test_within_a_dag_run(found: Any, what: str, expected: Any) -> None:
-    assert found[what] == expected
+def test_within_a_dag_run(compat_results: Any, what: str, expected: Any) -> None:
+    assert compat_results[what] == expected

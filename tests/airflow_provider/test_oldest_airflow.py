@@ -64,22 +64,22 @@ def load_plugin(tmp_path: Path) -> Any:
             timeout=100,
         )
         assert process.returncode == 0, process.stderr[-5000:]
-        found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-        return found
+        loaded: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+        return loaded
 
     return load
 
 
 @pytest.mark.slow
 def test_the_listeners_load_without_what_came_later(load_plugin: Any) -> None:
-    found = load_plugin(*LATER_MODULES)
-    assert found["errors"] == {}
+    loaded = load_plugin(*LATER_MODULES)
+    assert loaded["errors"] == {}
     for process in ("core", "tasks"):
-        assert {"entrepot_airflow.policy.listener", "entrepot_airflow.session_sweeper"} <= set(found[process])
+        assert {"entrepot_airflow.policy.listener", "entrepot_airflow.session_sweeper"} <= set(loaded[process])
 
 
 @pytest.mark.slow
 def test_a_listener_that_cannot_be_imported_is_noticed_here(load_plugin: Any) -> None:
-    found = load_plugin("entrepot_airflow.policy.rerun_service")
-    assert "rerun_service" in str(found["errors"])
-    assert "entrepot_airflow.policy.listener" not in found["core"]
+    loaded = load_plugin("entrepot_airflow.policy.rerun_service")
+    assert "rerun_service" in str(loaded["errors"])
+    assert "entrepot_airflow.policy.listener" not in loaded["core"]

@@ -39,7 +39,7 @@ def backend(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def database_entry(backend: Any, value: Any, **changes: Any) -> Any:
-    """What Airflow's database would hold: the backend's result after a round trip through JSON."""
+    """The entry in Airflow's database: the backend's result after a round trip through JSON."""
     return json.loads(json.dumps(backend.serialize_value(value, **(XCOM_KEY | changes))))
 
 

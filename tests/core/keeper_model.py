@@ -46,7 +46,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Faults:
-    """How often each fault may happen, and how much clients do."""
+    """Limits on the number of faults, and on the clients' actions."""
 
     stops: int = 1
     kills: int = 2

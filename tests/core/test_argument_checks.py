@@ -155,6 +155,10 @@ def test_the_errors_name_the_value(module_store: entrepot.Store) -> None:
         (lambda: store.derive(5), "derived from strings, but got 5 of type int"),
         (lambda: store.set_name("\ud800", store.derive("there")), "a name must be valid UTF-8.*surrogate"),
         (lambda: store.session("\udcff"), "a session's name must be valid UTF-8"),
+        (lambda: store.session("a\0b"), "a session's name must be text of at most 240 bytes without NUL"),
+        (lambda: store.remove_session("a\0b"), "a session's name must be text of at most 240 bytes without NUL"),
+        (lambda: store.remove_session("x" * 241), "a session's name must be text of at most 240 bytes"),
+        (lambda: store.list(session="a\0b"), "a session's name must be text of at most 240 bytes without NUL"),
         (lambda: store.put(1, replace=5), "replace must be True or False, but got 5"),
     )
     for refused_call, message in refusals:
@@ -287,7 +291,7 @@ def test_a_runtime_folder_too_long_for_a_socket(place: IsolatedEnvironment) -> N
     assert "XDG_RUNTIME_DIR" in message
 
 
-@pytest.mark.parametrize("size", ["3G", "3GB", "3 GiB", "1.5GiB", "-1", "lots", "3gib", "٣GiB"])
+@pytest.mark.parametrize("size", ["3G", "3GB", "3 GiB", "1.5GiB", "-1", "lots", "3gib", "٣GiB", "0", "00GiB"])
 def test_a_private_size_that_is_none(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_PRIVATE_SIZE", size)
     with pytest.raises(InvalidArgument, match=f"ENTREPOT_PRIVATE_SIZE .*GiB.*but got {size!r}"):
@@ -302,6 +306,43 @@ def test_few_descriptors_for_a_private_store(place: IsolatedEnvironment, limit: 
     message = refusal(place.connect(), StoreUnavailable)
     assert "Too many open files" in message
     assert "ulimit -n" in message
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without processes")
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_few_processes_for_a_private_store(
+    place: IsolatedEnvironment, wait_until: Callable[..., None], limit: int
+) -> None:
+    place.uid = 34_700 + limit  # a user without any process
+    place.environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    place.limits = {resource.RLIMIT_NPROC: limit}
+    assert "ulimit -u" in refusal(place.connect(), StoreUnavailable)
+
+    def is_over() -> bool:
+        return all(not launcher.is_running(pid) for pid in pids_of(place.uid))
+
+    wait_until(is_over, "the last process of the failed start to end", 10)
+
+
+def pids_of(uid: int | None) -> list[int]:
+    """Return the processes of a user."""
+    pids: list[int] = []
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            if name.isdecimal() and os.stat(f"/proc/{name}").st_uid == uid:
+                pids.append(int(name))
+    return pids
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user, for whom the mode counts")
+def test_a_runtime_folder_that_is_read_only(place: IsolatedEnvironment) -> None:
+    place.uid = UNKNOWN_UID
+    runtime_folder = place.folder / "run" / "entrepot"
+    runtime_folder.mkdir(parents=True)
+    os.chown(runtime_folder, UNKNOWN_UID, UNKNOWN_UID)
+    runtime_folder.chmod(0o500)
+    place.environment["XDG_RUNTIME_DIR"] = str(runtime_folder.parent)
+    assert "Permission denied" in refusal(place.connect(), AccessDenied)
 
 
 def run_code(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

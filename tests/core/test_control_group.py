@@ -113,8 +113,11 @@ def test_a_size_above_the_group_limit_is_refused_at_start(
 
 
 def test_the_default_size_fits_and_what_is_refused_is_told(
-    in_group: Callable[..., tuple[subprocess.Popen[str], str]], connected: Callable[..., entrepot.Store]
+    in_group: Callable[..., tuple[subprocess.Popen[str], str]],
+    connected: Callable[..., entrepot.Store],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 5.0)
     process, address = in_group("--spill-path", "none")
     with connected(process, address) as store:
         capacity = store.status()["capacity_bytes"]

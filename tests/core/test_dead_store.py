@@ -95,8 +95,11 @@ def private_store(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_every_kind_of_first_call_reaches_the_next_store(
     store: entrepot.Store, replaced: Callable[[], None], call: Callable[[entrepot.Store], object]
 ) -> None:
+    old_instance = store.instance_id
     replaced()
+    assert store.instance_id == old_instance, "nothing was asked yet"
     call(store)
+    assert store.instance_id != old_instance
 
 
 def test_a_new_connection_reaches_the_next_store(store: entrepot.Store, replaced: Callable[[], None]) -> None:
@@ -195,8 +198,8 @@ def test_what_is_gone_is_lost_at_once(store: entrepot.Store, replaced: Callable[
         assert not store.exists(oid)
     with pytest.raises(entrepot.ObjectNotFound):
         store.get("ab" * 20)  # was in neither store
-    store.put(b"made again", id=small)
-    assert store.get(small) == b"made again"
+    store.put(b"recomputed", id=small)
+    assert store.get(small) == b"recomputed"
     assert time.monotonic() - begun < 10  # watchdog: nothing here waits
 
 

@@ -93,7 +93,7 @@ def test_sessions_of_all_scopes_are_listed(cli: Cli, daemon: Any, runs: dict[str
     assert rows["open"]["opened_by"] == 1
     assert "97.7 KiB" in output
     assert "3600 s" in output
-    assert "default" not in output, "the session that looking opens is not told of"
+    assert "default" not in output, "the session that the command itself opens is not listed"
     assert [row["session"] for row in cli.json("sessions", "--scope", "other")] == ["", "own"]
 
 

@@ -53,7 +53,7 @@ def test_the_socket_of_a_recreated_folder_is_recreated(daemon: Any, wait_until: 
         oid = store.put("kept")
         shutil.rmtree(folder)
         folder.mkdir(mode=0o700)
-        wait_until(lambda: launcher.is_listening(daemon.address), "the socket to be made anew")
+        wait_until(lambda: launcher.is_listening(daemon.address), "the socket to be recreated")
         lock = Path(f"{path_of(daemon.address)}.lock")
         assert lock.read_text().startswith(f"{before['keeper_pid']}\n")
     with entrepot.connect(daemon.address) as store:
@@ -66,7 +66,7 @@ def test_the_next_daemon_has_the_socket_too(daemon: Any, wait_until: Callable[..
         oid = store.put("kept")
         pid = store.status()["pid"]
         path_of(daemon.address).unlink()
-        wait_until(lambda: launcher.is_listening(daemon.address), "the socket to be made anew")
+        wait_until(lambda: launcher.is_listening(daemon.address), "the socket to be recreated")
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not launcher.is_running(pid), "the daemon to be dead")
     with entrepot.connect(daemon.address) as store:
@@ -97,7 +97,7 @@ def test_the_address_stays_the_stores_whatever_keeper_it_has(
     assert f"the store of process {keeper} runs at" in str(caught.value)
     assert "its socket was removed" in str(caught.value)
     assert f"kill {keeper}" in str(caught.value)
-    wait_until(lambda: launcher.is_listening(daemon.address), "the socket to be made anew")
+    wait_until(lambda: launcher.is_listening(daemon.address), "the socket to be recreated")
 
 
 def test_stop_ends_a_store_whose_socket_was_removed(address: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,10 @@ def test_a_retried_task_finds_its_value_on_disk(small: entrepot.Store, wait_unti
         small.put(value(2), id=oid)
 
 
-def test_a_full_quota_is_store_full_and_loses_nothing(tmp_path: Path, new_daemon: Callable[..., Any]) -> None:
+def test_a_full_quota_is_store_full_and_loses_nothing(
+    tmp_path: Path, new_daemon: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 5.0)
     daemon = new_daemon("64MiB", "--spill-path", str(tmp_path / "s"), "--spill-quota", "32MiB")
     with entrepot.connect(daemon.address, scope="tests") as store:
         oids = []
@@ -142,6 +145,34 @@ def test_what_was_on_disk_outlives_keeper_and_daemon(
         assert reconnected.status()["follows_killed_store"] is True
         reconnected.put(value(6), id=oids[6])
         assert np.array_equal(reconnected.get(oids[6]), value(6))
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20])
+@pytest.mark.parametrize("new_id", [True, False])
+def test_a_name_that_was_rebound_never_leads_to_its_former_object_on_disk(
+    spilling: Any, small: entrepot.Store, wait_until: Callable[..., None], size: int, new_id: bool
+) -> None:
+    former = small.put(value(1), name="latest")
+    small.evict(former)
+    wait_until(lambda: small.info(former).state == "spilled", "the former value to leave")
+    wait_until(lambda: small.status()["spill"]["unrecorded"] == 0, "the manifest to list it")
+    if new_id:
+        small.put(b"2" * size, name="latest", replace=True)
+    else:  # a put that finds its content already sealed binds the name, too
+        oid = small.put(b"2" * size)
+        small.put(b"2" * size, id=oid, name="latest", replace=True)
+    wait_until(lambda: small.status()["spill"]["unrecorded"] == 0, "the manifest to follow")
+    status = small.status()
+    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
+    os.kill(status["pid"], signal.SIGKILL)
+    os.kill(status["keeper_pid"], signal.SIGKILL)
+    small.close()
+    spilling.was_killed(status["pid"])
+    spilling.start()
+    with entrepot.connect(spilling.address, scope="tests") as reconnected:
+        with pytest.raises(entrepot.ObjectNotFound):
+            reconnected.get_by_name("latest")
+        assert np.array_equal(reconnected.get(former), value(1)), "it is there, without a name"
 
 
 def test_a_clean_stop_leaves_nothing_on_disk(spilling: Any, small: entrepot.Store, tmp_path: Path) -> None:

@@ -36,6 +36,12 @@ def disk(tmp_path: Path, small_disk: Callable[[Path, int], AbstractContextManage
         yield tmp_path / "disk"
 
 
+@pytest.fixture(autouse=True)
+def short_waits_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full store is what most of these tests wait for: 30 seconds each by default."""
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 5.0)
+
+
 def value(number: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(number).integers(0, 1 << 62, VALUE // 8)
 
@@ -190,7 +196,7 @@ def test_a_folder_that_is_taken_away(
         assert_all_there(store, oids)  # the files are open until the daemon ends
         further_oids = [store.put(value(100 + number)) for number in range(40)]
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert payload_files(folder), "it is made again, and used"
+        assert payload_files(folder), "the folder is recreated and used"
         assert store.status()["spill"]["note"] == ""
         assert_all_there(store, further_oids, 100)
         assert_all_there(store, oids)

@@ -1,4 +1,4 @@
-"""What the plugin uses of Dagster's insides is there, and each function of its compat package does what it promises."""
+"""Dagster's private names exist, and each function of the plugin's compat package does what it promises."""
 
 # No `from __future__ import annotations`: Dagster looks at the types of the ops' parameters.
 import sys
@@ -160,12 +160,12 @@ class ProbeIOManager(IOManager):
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, ...], Any] = {}
-        self.found: list[tuple[str, bool, str | None]] = []
+        self.calls: list[tuple[str, bool, str | None]] = []
         self.events: list[str | None] = []
 
     def _record(self, kind: str, context: InputContext | OutputContext) -> None:
         step = steps.executing_step(context)
-        self.found.append((kind, steps.has_step(context), None if step is None else step.step.key))
+        self.calls.append((kind, steps.has_step(context), None if step is None else step.step.key))
         if step is not None:
             event = events.engine_event(step, "placed", {"where": MetadataValue.text("here")})
             self.events.append(event.message)
@@ -185,12 +185,12 @@ def test_a_step_is_told_from_a_context_without_one(instance: DagsterInstance) ->
     result = training.execute_in_process(
         run_config=config(fail=False), instance=instance, resources={"io_manager": probe}
     )
-    assert ("output", True, "load") in probe.found
-    assert ("input", True, "report") in probe.found
+    assert ("output", True, "load") in probe.calls
+    assert ("input", True, "report") in probe.calls
     assert set(probe.events) == {"placed"}
-    probe.found.clear()
+    probe.calls.clear()
     assert result.output_for_node("report") == 3  # from the result of a run that is over
-    assert {step for _, _, step in probe.found} <= {None}
+    assert {step for _, _, step in probe.calls} <= {None}
     for context in (build_input_context(), build_output_context()):
         assert not steps.has_step(context)
         assert steps.executing_step(context) is None

@@ -313,7 +313,8 @@ def test_a_run_that_no_queue_can_launch_is_left_to_the_command(
         evaluate_sensor(instance, sensor, failed.run_id)
     assert main(["rerun", "--last"]) == 0
     assert [item.is_success for item in instance.get_runs()] == [True, False]
-    assert main(["settle", failed.run_id]) == 0
+    assert main(["finalize", failed.run_id]) == 0
+    assert main(["settle", failed.run_id]) == 0  # its former name
     assert main(["rerun", "no-such-run"]) == 1
 
 

@@ -61,7 +61,7 @@ def check_references(run: dict[str, Any], other: dict[str, Any]) -> None:
 @pytest.mark.timeout(1500)
 def test_airflow(airflow_database: Callable[[], dict[str, str]], tmp_path: Path) -> None:
     database = airflow_database()["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
-    runs = by_name(run_demo(tmp_path, "--hosts", "airflow", DEMO_AIRFLOW_DATABASE=database))
+    runs = by_name(run_demo(tmp_path, "--orchestrators", "airflow", DEMO_AIRFLOW_DATABASE=database))
     assert runs.keys() == {"entrepot", "objectstorage"}
     check_references(runs["entrepot"], runs["objectstorage"])
     travelled = {task: json.loads(entry) for task, entry in runs["entrepot"]["travelled"].items()}
@@ -77,7 +77,7 @@ def test_airflow(airflow_database: Callable[[], dict[str, str]], tmp_path: Path)
 @pytest.mark.e2e
 @pytest.mark.timeout(1500)
 def test_dagster(tmp_path: Path) -> None:
-    runs = by_name(run_demo(tmp_path, "--hosts", "dagster"))
+    runs = by_name(run_demo(tmp_path, "--orchestrators", "dagster"))
     assert runs.keys() == {"entrepot", "files"}
     check_references(runs["entrepot"], runs["files"])
     travelled = {step: json.loads(metadata) for step, metadata in runs["entrepot"]["travelled"].items()}
@@ -90,7 +90,7 @@ def test_dagster(tmp_path: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.timeout(1500)
 def test_kedro(tmp_path: Path) -> None:
-    runs = by_name(run_demo(tmp_path, "--hosts", "kedro"))
+    runs = by_name(run_demo(tmp_path, "--orchestrators", "kedro"))
     assert runs.keys() == {"entrepot", "pickle", "memory"}
     check_references(runs["entrepot"], runs["pickle"])
     datasets = {"entrepot": "EntrepotDataset", "pickle": "PickleDataset", "memory": "SharedMemoryDataset"}
@@ -102,7 +102,17 @@ def test_kedro(tmp_path: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.timeout(300)
 def test_a_run_that_fails_says_where(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "examples.flights", "--hosts", "kedro", "--transports", "pickle", "--timeout", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.flights",
+        "--orchestrators",
+        "kedro",
+        "--transports",
+        "pickle",
+        "--timeout",
+        "1",
+    ]
     process = subprocess.run(
         [*command, "--out", str(tmp_path / "out")],
         cwd=ROOT,

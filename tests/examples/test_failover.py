@@ -27,8 +27,8 @@ RELOADED_TASKS = {"none": [], "task": [], "daemon": [], "store": ["features"]}
 
 def _log_excerpts(work: Path, run: dict[str, Any]) -> str:
     """Log excerpts for a run with an unexpected result: its own logs, and matching lines of others that name it."""
-    lines = [f"{run['host']}, {run['fault']}: rerun {run['rerun']}, reloaded {run['reloaded']}"]
-    name = f"{run['host']}-{run['fault']}"
+    lines = [f"{run['orchestrator']}, {run['fault']}: rerun {run['rerun']}, reloaded {run['reloaded']}"]
+    name = f"{run['orchestrator']}-{run['fault']}"
     for log in sorted(work.rglob("*.log")):
         is_own_log = name in str(log)
         text = log.read_text(errors="replace").splitlines()
@@ -40,13 +40,25 @@ def _log_excerpts(work: Path, run: dict[str, Any]) -> str:
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("host", ["airflow", "dagster", "kedro"])
-def test_every_fault_ends_with_the_right_answer(host: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("orchestrator", ["airflow", "dagster", "kedro"])
+def test_every_fault_ends_with_the_right_answer(
+    orchestrator: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     out, environment = tmp_path / "out", dict(os.environ)
-    if host == "airflow":
+    if orchestrator == "airflow":
         database = request.getfixturevalue("airflow_database")()
         environment["DEMO_AIRFLOW_DATABASE"] = database["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
-    command = [sys.executable, "-m", "examples.failover", "--rows", str(ROWS), "--hosts", host, "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.failover",
+        "--rows",
+        str(ROWS),
+        "--orchestrators",
+        orchestrator,
+        "--out",
+        str(out),
+    ]
     process = subprocess.run(
         [*command, "--keep"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1400
     )
@@ -71,7 +83,13 @@ def test_rerun_tasks_are_read_from_the_journal() -> None:
     assert rerun_tasks(lines) == ("load", "train x2")
 
 
-@pytest.mark.parametrize("options", [["--hosts", "argo"], ["--faults", "power"], ["--rows", "0"]])
+@pytest.mark.parametrize("option", ["--orchestrators", "--hosts"])
+def test_orchestrators_are_chosen_by_either_name_of_the_option(option: str) -> None:
+    assert demo.parse([option, "kedro"]).orchestrators == ["kedro"]
+    assert demo.parse([]).orchestrators == ["airflow", "dagster", "kedro"]
+
+
+@pytest.mark.parametrize("options", [["--orchestrators", "argo"], ["--faults", "power"], ["--rows", "0"]])
 def test_wrong_options_are_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         demo.parse(options)

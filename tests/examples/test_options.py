@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.flights import airflow_host, demo
+from examples.flights import demo, on_airflow
 from examples.flights.runs import RunConfig
 from examples.flights.transports import ORCHESTRATORS, TRANSPORTS, select_transports
 
@@ -37,7 +37,7 @@ def test_choice() -> None:
     [
         (["--scale", "0"], "--scale must be at least 1, not 0"),
         (["--rows", "-5"], "--rows must be at least 1, not -5"),
-        (["--hosts", "cron"], "unknown orchestrator 'cron'"),
+        (["--orchestrators", "cron"], "unknown orchestrator 'cron'"),
         (["--transports", "fax"], "unknown transport 'fax'"),
     ],
 )
@@ -46,6 +46,11 @@ def test_wrong_options_are_refused(arguments: list[str], message: str, capsys: p
         demo.parse(arguments)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--orchestrators", "--hosts"])
+def test_orchestrators_are_chosen_by_either_name_of_the_option(option: str) -> None:
+    assert demo.parse([option, "kedro"]).orchestrators == ["kedro"]
 
 
 def test_runs_do_not_see_the_shells_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +68,7 @@ def test_runs_do_not_see_the_shells_settings(tmp_path: Path, monkeypatch: pytest
 def test_airflow_gets_a_home_and_ports_of_its_own(tmp_path: Path) -> None:
     config = RunConfig(1, None, tmp_path, None, 60, print)
     transports = select_transports(["airflow"], None)
-    variables = airflow_host.environment(config, transports, tmp_path / "airflow", 12345)
+    variables = on_airflow.environment(config, transports, tmp_path / "airflow", 12345)
     assert variables["AIRFLOW_HOME"] == str(tmp_path / "airflow")
     assert variables["AIRFLOW__API__PORT"] == "12345"
     assert variables["FLIGHTS_DAGS"] == "flights_entrepot,flights_objectstorage"

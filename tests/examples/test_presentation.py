@@ -25,7 +25,7 @@ def figures(orchestrator: str, name: str, write: float = 1.0) -> Figures:
         candidate for candidate in TRANSPORTS if (candidate.orchestrator, candidate.name) == (orchestrator, name)
     )
     return Figures(
-        host=orchestrator,
+        orchestrator=orchestrator,
         name=name,
         label=transport.label,
         what=transport.what,
@@ -75,7 +75,7 @@ def test_json_keeps_everything(rows: list[Figures]) -> None:
     assert results["about"] == ABOUT
     assert results["runs"][1]["sharing_seconds"] == 3.0
     assert results["runs"][1]["bytes_moved"] == 35 * MB
-    assert {run["host"] for run in results["runs"]} == {"airflow", "dagster", "kedro"}
+    assert {run["orchestrator"] for run in results["runs"]} == {"airflow", "dagster", "kedro"}
 
 
 class _Page(HTMLParser):

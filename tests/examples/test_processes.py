@@ -103,7 +103,17 @@ def test_free_port_is_free() -> None:
 @pytest.mark.slow
 def test_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     # Kedro alone starts fastest; the interrupt arrives during its run.
-    command = [sys.executable, "-m", "examples.flights", "--hosts", "kedro", "--transports", "pickle", "--scale", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.flights",
+        "--orchestrators",
+        "kedro",
+        "--transports",
+        "pickle",
+        "--scale",
+        "1",
+    ]
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(
         [*command, "--out", str(tmp_path / "out")],

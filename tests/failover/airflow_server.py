@@ -12,7 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from examples.flights.airflow_host import RETRY_SECONDS, AirflowApi, airflow_settings, is_busy_error
+from examples.flights.on_airflow import RETRY_SECONDS, AirflowApi, airflow_settings, is_busy_error
 from examples.flights.processes import Child, DemoError, free_port, tail
 
 START_SECONDS = 480.0

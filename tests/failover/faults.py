@@ -353,5 +353,5 @@ def _wait_until(condition: Callable[[], bool], description: str) -> None:
     deadline = time.monotonic() + WATCHDOG_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {WATCHDOG_SECONDS:g} s in vain for {description}")
+            raise TimeoutError(f"gave up waiting for {description} after {WATCHDOG_SECONDS:g} s")
         time.sleep(0.005)

@@ -39,7 +39,7 @@ def record_start(task: str) -> int:
 
 
 def start_counts(case_folder: Path) -> dict[str, int]:
-    """How often each task began."""
+    """Number of starts of each task."""
     lines = (case_folder / "journal").read_text().split() if (case_folder / "journal").exists() else []
     return {task: lines.count(task) for task in TASKS}
 

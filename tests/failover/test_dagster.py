@@ -269,7 +269,7 @@ def test_a_fault(
         if fault == "task_killed_on_last_try":
             assert not has_succeeded(instance, runs[-1])
             count_killed_steps(policy_binding, instance, get_run(instance, runs[-1]))
-            assert "task_failed" in bench.event_kinds(instance), "no hook told of it; the sensor does"
+            assert "task_failed" in bench.event_kinds(instance), "no hook reported it; the sensor does"
             faults.stop_killing(bench.folder)
             runs += job_process.run(bench.settings, runs[-1])
         messages = failure_messages(instance, runs[-1])

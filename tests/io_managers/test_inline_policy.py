@@ -1,4 +1,4 @@
-"""Which values an orchestrator stores itself, how values are described, and where settings come from."""
+"""Values that an orchestrator stores itself, descriptions of values, and sources of settings."""
 
 from __future__ import annotations
 
@@ -152,8 +152,13 @@ def test_settings_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve().copy == "never"
     assert resolve().inline_below == 4096
     assert resolve().scope is None
-    found = resolve(lookup_option=configured)
-    assert (found.scope, found.session_ttl, found.copy, found.inline_below) == ("from file", 7200, "always", 0)
+    policy = resolve(lookup_option=configured)
+    assert (policy.scope, policy.session_ttl, policy.copy, policy.inline_below) == (
+        "from file",
+        7200,
+        "always",
+        0,
+    )
     monkeypatch.setenv("ENTREPOT_SCOPE", "from env")
     monkeypatch.setenv("ENTREPOT_SESSION_TTL", "30m")
     assert resolve(lookup_option=configured).scope == "from env"

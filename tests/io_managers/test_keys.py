@@ -68,8 +68,8 @@ def test_ids_are_the_same_in_another_process() -> None:
         "from entrepot.ids import ObjectID; from entrepot_io.keys import airflow_key; "
         "print(ObjectID.derive('scope', 'session', airflow_key('etl', 'load', 3, 'k')))"
     )
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
-    assert found == str(ObjectID.derive("scope", "session", airflow_key("etl", "load", 3, "k")))
+    derived = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    assert derived == str(ObjectID.derive("scope", "session", airflow_key("etl", "load", 3, "k")))
 
 
 @pytest.mark.parametrize("bad", [[], ["a", 3], [None]])

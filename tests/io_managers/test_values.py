@@ -99,25 +99,25 @@ def test_a_value_replaced_before_its_reference_was_made_is_never_taken_for_it(mo
 
 def test_every_reference_of_racing_attempts_gives_its_own_value_or_none() -> None:
     store = run_store()
-    found: list[str] = []
+    outcomes: list[str] = []
 
     def attempt(number: int) -> None:
         for turn in range(60):
             mine = [number, turn]
             reference = put_value(store, "k", mine)
             try:
-                found.append("mine" if get_value(reference) == mine else "another's")
+                outcomes.append("mine" if get_value(reference) == mine else "another's")
             except ObjectLost:
-                found.append("replaced")
+                outcomes.append("replaced")
 
     threads = [threading.Thread(target=attempt, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(found) == 240
-    assert "mine" in found
-    assert "another's" not in found
+    assert len(outcomes) == 240
+    assert "mine" in outcomes
+    assert "another's" not in outcomes
 
 
 def test_deleted_and_written_again_is_another_life() -> None:
@@ -214,8 +214,8 @@ def test_one_connection_a_process_and_scope() -> None:
     assert scope_store(None, "one") is scope_store(None, "one")
     assert scope_store(None, "one") is not scope_store(None, "two")
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: scope_store(None, "three"), range(32)))
-    assert len({id(store) for store in found}) == 1
+        stores = list(pool.map(lambda _: scope_store(None, "three"), range(32)))
+    assert len({id(store) for store in stores}) == 1
 
 
 def test_a_closed_connection_is_opened_again() -> None:

@@ -1,4 +1,4 @@
-"""What the plugin uses of Kedro's insides is there, and each function of its compat package does what it promises."""
+"""Kedro's private names exist, and each function of the plugin's compat package does what it promises."""
 
 from __future__ import annotations
 

@@ -55,16 +55,20 @@ def test_a_mistyped_input_fails_before_the_first_node() -> None:
 def test_existing_inputs_pass() -> None:
     job = pipeline([node(count_rows, "frame", "n", name="use"), node(count_rows, "own", "m", name="own")])
     run_catalog = catalog(own={"type": "kedro.io.MemoryDataset", "data": [1]})
+    with pytest.raises(ValueError, match=r"\{'frame'\} not found"):  # the control
+        hooks.before_pipeline_run(run_params(), job, run_catalog)
     run_catalog["frame"].save([1, 2, 3])
     hooks.before_pipeline_run(run_params(), job, run_catalog)
+    assert run_catalog["frame"].load() == [1, 2, 3]
 
 
 def test_explicit_entries_are_checked_at_load() -> None:
     """As in Kedro: a dataset with its own catalog entry is checked only when it is loaded."""
     job = pipeline([node(count_rows, "kept", "n", name="use")])
-    hooks.before_pipeline_run(
-        run_params(), job, catalog(kept={"type": "entrepot_kedro.EntrepotDataset", "session": ""})
-    )
+    run_catalog = catalog(kept={"type": "entrepot_kedro.EntrepotDataset", "session": ""})
+    hooks.before_pipeline_run(run_params(), job, run_catalog)
+    with pytest.raises(DatasetError):
+        run_catalog["kept"].load()
 
 
 # --- values that cannot be serialized

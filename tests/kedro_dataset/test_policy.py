@@ -142,7 +142,7 @@ def test_lineage_names_node_inputs_and_dataset(policy: Callable[[str], Path]) ->
     run_pipeline(chain(CallJournal()))
     record = lineage.read(session_store(), object_ref("total"))
     assert record is not None
-    assert (record.task.host, record.task.pipeline, record.task.run, record.task.name) == (
+    assert (record.task.orchestrator, record.task.pipeline, record.task.run, record.task.name) == (
         "kedro",
         "__default__",
         RUN,
@@ -339,7 +339,7 @@ def test_only_missing_outputs_resumes_a_failed_run(policy: Callable[[str], Path]
     call_count = len(journal.calls)
     lose("few")
     assert run_pipeline(job, run_id="run-2", only_missing_outputs=True) == {"total": TOTAL}
-    assert journal.calls[call_count:] == ["other", "pause", "sum"], "what is there is not made again"
+    assert journal.calls[call_count:] == ["other", "pause", "sum"], "existing values are not recomputed"
 
 
 def test_other_parameters_are_another_run(policy: Callable[[str], Path]) -> None:

@@ -1,4 +1,4 @@
-"""Which earlier run a new one resumes."""
+"""Choice of the earlier run that a new one resumes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,11 @@ def test_invalid_records_are_skipped(tmp_path: Path) -> None:
 
 def test_an_unwritable_folder_stops_no_run(tmp_path: Path) -> None:
     (tmp_path / "scope.runs").write_text("a file, where the folder would be")
-    RunJournal(tmp_path / "scope.jsonl").write("run-1", "kedro/run-1", "same")
+    journal = RunJournal(tmp_path / "scope.jsonl")
+    journal.write("run-1", "kedro/run-1", "same")
+    journal.mark_failed("run-1")
+    assert journal.take_session("same") is None
+    assert (tmp_path / "scope.runs").read_text() == "a file, where the folder would be"
 
 
 def test_identity_covers_what_values_depend_on() -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves in the store: nothing if it succeeded, what resuming needs if it failed."""
+"""A successful run leaves nothing in the store; a failed one leaves what resuming needs."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ class ClusterApi:
         while not condition():
             self._check()
             if time.monotonic() > end:
-                raise ControlPlaneFailed(f"waited {seconds:.0f} s in vain for {what}")
+                raise ControlPlaneFailed(f"gave up waiting for {what} after {seconds:.0f} s")
             time.sleep(0.05)
 
     def _check(self) -> None:

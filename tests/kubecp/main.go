@@ -3,15 +3,15 @@
 //
 //	kubecp etcd               [etcd's flags]
 //	kubecp apiserver          [kube-apiserver's flags]
-//	kubecp scheduler          [kube-scheduler's flags]; it also knows the score plugin of operator/scheduler-plugin
+//	kubecp scheduler          [kube-scheduler's flags]; includes the score plugin of operator/scheduler-plugin
 //	kubecp controller-manager [kube-controller-manager's flags]
-//	kubecp kwok               [kwok's flags]: what stands for the kubelets of nodes that exist in the API alone
+//	kubecp kwok               [kwok's flags]; stands in for the kubelets of nodes that exist only in the API
 //	kubecp kwok-stages        prints kwok's own stages, for kwok --config
 //
-// Every component is the upstream's own command. They share most of their packages, so that one binary is compiled and
-// linked once where five would be five times.
+// Every component is the upstream command. They share most of their packages, so one binary compiles and links much
+// faster than five.
 //
-// KUBECP_PARENT is the ID of the process that the component ends with: one that is killed leaves nothing behind.
+// A component exits when the process with the ID in KUBECP_PARENT does, even if that process was killed.
 package main
 
 import (
@@ -52,7 +52,7 @@ func main() {
 	}
 	endWithParent()
 	component := os.Args[1]
-	// The components read os.Args by themselves.
+	// The components read os.Args themselves.
 	os.Args = append([]string{os.Args[0]}, os.Args[2:]...)
 	switch component {
 	case "etcd":
@@ -68,7 +68,7 @@ func main() {
 	case "kwok-stages":
 		printStages()
 	default:
-		fail("kubecp: there is no component " + component)
+		fail("kubecp: unknown component " + component)
 	}
 }
 
@@ -76,7 +76,7 @@ func run(command *cobra.Command) { os.Exit(cli.Run(command)) }
 
 // runKwok does what kwok's own main function does.
 func runKwok() {
-	// cobra adds pflag.CommandLine to every root command, and component-base has put a --version of its own there.
+	// cobra adds pflag.CommandLine to every root command, and component-base has added its own --version to it.
 	pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ExitOnError)
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -109,7 +109,7 @@ func printStages() {
 	}
 }
 
-// endWithParent ends this process soon after the one that started it, however that ended.
+// endWithParent ends this process soon after its parent has exited, for whatever reason.
 func endWithParent() {
 	text := os.Getenv(parentVariable)
 	if text == "" {
@@ -117,13 +117,13 @@ func endWithParent() {
 	}
 	parent, err := strconv.Atoi(text)
 	if err != nil {
-		fail(fmt.Sprintf("kubecp: %s is the ID of a process, not %q", parentVariable, text))
+		fail(fmt.Sprintf("kubecp: %s is not a process ID: %q", parentVariable, text))
 	}
 	go func() {
 		for os.Getppid() == parent {
 			time.Sleep(parentPause)
 		}
-		// SIGTERM first, as anybody else would end it.
+		// SIGTERM first, for a graceful shutdown.
 		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 		time.Sleep(10 * time.Second)
 		os.Exit(1)

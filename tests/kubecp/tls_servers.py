@@ -109,9 +109,9 @@ class Cluster(LoopbackServer):
 
     def presented(self) -> list[tuple[str | None, str | None]]:
         """Of each request, the Authorization header and the name in the client certificate; forgets the requests."""
-        found = [(headers["Authorization"], name) for headers, name in self.requests]
+        credentials = [(headers["Authorization"], name) for headers, name in self.requests]
         self.requests.clear()
-        return found
+        return credentials
 
     def certificate(self, user: str) -> dict[str, str]:
         """A client certificate in the form in which exec plugins print it."""

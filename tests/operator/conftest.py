@@ -115,16 +115,18 @@ class FakeApiServer:
         plural = path.rpartition("/")[2]
         if plural not in ("localobjects", "globalobjects", "leases", "nodes"):
             return 404, {}, _status(404, "the server could not find the requested resource")
-        found = [resource for place, resource in sorted(self.resources.items()) if place.split("/")[-2] == plural]
+        matches = [resource for place, resource in sorted(self.resources.items()) if place.split("/")[-2] == plural]
         if "/namespaces/" in path:
-            found = [resource for resource in found if resource["metadata"].get("namespace") == path.split("/")[-2]]
+            matches = [resource for resource in matches if resource["metadata"].get("namespace") == path.split("/")[-2]]
         for pair in query.get("labelSelector", "").split(","):
             if pair:
                 key, _, value = pair.partition("=")
-                found = [resource for resource in found if (resource["metadata"].get("labels") or {}).get(key) == value]
+                matches = [
+                    resource for resource in matches if (resource["metadata"].get("labels") or {}).get(key) == value
+                ]
         begin, limit = int(query.get("continue", "0")), int(query.get("limit", "500"))
-        rest = {"continue": str(begin + limit)} if len(found) > begin + limit else {}
-        return 200, {}, {"items": found[begin : begin + limit], "metadata": rest}
+        rest = {"continue": str(begin + limit)} if len(matches) > begin + limit else {}
+        return 200, {}, {"items": matches[begin : begin + limit], "metadata": rest}
 
     def _write(self, path: str, body: Resource, version: str | None) -> tuple[int, dict[str, str], Any]:
         """Create a resource, or replace it if it still has that version."""

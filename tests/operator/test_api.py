@@ -278,7 +278,7 @@ def test_a_program_whose_tokens_are_all_refused_is_given_up(server: Any, tmp_pat
     from entrepot_operator.kubernetes.api import Api
 
     body = "import time; print(json.dumps({'status': {'token': str(time.time_ns())}}))"
-    found = find(str(plugin(tmp_path, body)))
+    credentials = find(str(plugin(tmp_path, body)))
 
     class InTheClear(ClusterCredentials):
         def __post_init__(self) -> None:
@@ -286,7 +286,7 @@ def test_a_program_whose_tokens_are_all_refused_is_given_up(server: Any, tmp_pat
 
     server.failures = [(401, {}, {"message": "unknown token"})] * 5
     with pytest.raises(AccessDenied, match="unknown token"):
-        Api(InTheClear(server.url, plugin=found.plugin)).get(NODE)
+        Api(InTheClear(server.url, plugin=credentials.plugin)).get(NODE)
     assert len(server.requests) == 2
 
 

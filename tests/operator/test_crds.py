@@ -46,14 +46,14 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def every(part: Any, path: str = "") -> list[tuple[str, dict[str, Any]]]:
     """A schema and all schemas in it, with their paths."""
-    found = [(path, part)]
+    parts = [(path, part)]
     for name, each in (part.get("properties") or {}).items():
-        found += every(each, f"{path}.{name}")
+        parts += every(each, f"{path}.{name}")
     if isinstance(part.get("items"), dict):
-        found += every(part["items"], f"{path}[]")
+        parts += every(part["items"], f"{path}[]")
     if isinstance(part.get("additionalProperties"), dict):
-        found += every(part["additionalProperties"], f"{path}{{}}")
-    return found
+        parts += every(part["additionalProperties"], f"{path}{{}}")
+    return parts
 
 
 def local(**changes: Any) -> LocalObject:

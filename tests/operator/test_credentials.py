@@ -1,4 +1,4 @@
-"""How requests authenticate and which route they take, as given by a kubeconfig, against servers that check it."""
+"""Authentication and routes of requests as given by a kubeconfig, against servers that check them."""
 
 from __future__ import annotations
 
@@ -172,9 +172,9 @@ def test_exceptions_from_the_proxy_are_those_of_kubectl(
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.setenv("NO_PROXY", excepted)
-    found = proxies.from_environment(server)
-    assert (found is not None) == through
-    assert found is None or (found.host, found.port, found.said_by) == ("proxy", 3128, "HTTPS_PROXY")
+    proxy = proxies.from_environment(server)
+    assert (proxy is not None) == through
+    assert proxy is None or (proxy.host, proxy.port, proxy.said_by) == ("proxy", 3128, "HTTPS_PROXY")
 
 
 def test_a_proxy_that_cannot_be_used_is_not_gone_around(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

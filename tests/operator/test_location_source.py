@@ -20,7 +20,7 @@ HOST = "kubernetes.io/hostname"
 
 
 @pytest.fixture
-def found(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cluster_found(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the kubeconfig where the source looks for it."""
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
 
@@ -29,7 +29,7 @@ def reference(oid: Any, host: str) -> Reference:
     return Reference("tests", "", oid, 1, "0" * 32, host, "numpy.ndarray", 800_000)
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("cluster_found")
 @pytest.mark.parametrize("locations", ["cluster", "cluster:stores"])
 def test_a_pod_is_drawn_to_the_node_whose_store_published(locations: str, server: Any, daemon: Any) -> None:
     labels = {HOST: "node-b", "entrepot.dev/store": "ready"}
@@ -54,7 +54,7 @@ def test_a_pod_is_drawn_to_the_node_whose_store_published(locations: str, server
     assert summarize(done).startswith("prefers node-b")
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("cluster_found")
 def test_a_cluster_that_does_not_answer_is_no_reason_to_wait(server: Any) -> None:
     server.stop()
     source, _ = open_source("cluster")

@@ -145,8 +145,10 @@ def events(cluster: Any, namespace: str) -> dict[str, str]:
 
 
 def gates(cluster: Any, namespace: str, name: str) -> list[Any]:
-    found = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")["spec"].get("schedulingGates")
-    return list(found or [])
+    scheduling_gates = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")["spec"].get(
+        "schedulingGates"
+    )
+    return list(scheduling_gates or [])
 
 
 def logged_error_codes(operator: Program) -> list[str]:
@@ -192,8 +194,8 @@ def test_kinds_that_are_not_there_are_named_and_waited_for(
 
     # Both recover without a restart.
     def published() -> bool:
-        found = cluster.listed(resource_path("localobjects", namespace))
-        return [item["spec"]["objectID"] for item in found] == [str(oid)]
+        local_objects = cluster.listed(resource_path("localobjects", namespace))
+        return [item["spec"]["objectID"] for item in local_objects] == [str(oid)]
 
     cluster.wait(published, "the object to be published")
     path = resource_path("stores", namespace, "main")

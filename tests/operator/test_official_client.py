@@ -272,8 +272,8 @@ def test_only_ours_takes_the_current_context_of_the_first_file(
     (tmp_path / "second").write_text(json.dumps(other))
     monkeypatch.setenv("KUBECONFIG", f"{write(cluster, config)}:{tmp_path / 'second'}")
     assert find().token == "secret"
-    found = OfficialClient(f"{write(cluster, config)}:{tmp_path / 'second'}").configuration
-    assert found.get_api_key_with_prefix("BearerToken") == "Bearer other"
+    chosen = OfficialClient(f"{write(cluster, config)}:{tmp_path / 'second'}").configuration
+    assert chosen.get_api_key_with_prefix("BearerToken") == "Bearer other"
 
 
 # What only ours does: the route.

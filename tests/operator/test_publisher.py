@@ -72,9 +72,9 @@ def test_named_objects_are_published_and_nothing_else(daemon: Any, server: Any, 
         store.put(b"nameless")
         store.put(b"lineage", name="entrepot.lineage/1")
         publisher().publish_all(20)
-        found = specs(server)
-        assert set(found) == {str(orders)}
-        spec = found[str(orders)]
+        published = specs(server)
+        assert set(published) == {str(orders)}
+        spec = published[str(orders)]
         assert spec == {
             "objectID": str(orders),
             "node": "node-a",
@@ -118,10 +118,12 @@ def test_a_collection_is_published_with_its_members(daemon: Any, server: Any, pu
         assert shared["spec"]["members"] == [str(object_id) for object_id in collection.ids]
         assert shared["spec"]["memberCount"] == 5
         assert shared["status"]["conditions"][0]["reason"] == "AllMembers"
-        found = specs(server)
-        assert set(found) == {str(collection.id), *map(str, collection.ids)}
-        assert found[str(collection.id)]["bytes"] == sum(found[str(object_id)]["bytes"] for object_id in collection.ids)
-        assert found[str(collection.ids[3])]["memberOf"] == {"objectID": str(collection.id), "index": 3}
+        published = specs(server)
+        assert set(published) == {str(collection.id), *map(str, collection.ids)}
+        assert published[str(collection.id)]["bytes"] == sum(
+            published[str(object_id)]["bytes"] for object_id in collection.ids
+        )
+        assert published[str(collection.ids[3])]["memberOf"] == {"objectID": str(collection.id), "index": 3}
 
 
 def test_the_second_step_writes_nothing_and_changes_are_followed(daemon: Any, server: Any, publisher: Make) -> None:
@@ -136,9 +138,9 @@ def test_the_second_step_writes_nothing_and_changes_are_followed(daemon: Any, se
         store.set_name("deux", second)
         third = store.put(b"3" * 10, name="three")
         running.publish_all(20)
-        found = specs(server)
-        assert set(found) == {str(second), str(third)}
-        assert found[str(second)]["names"] == ["deux", "two"]
+        published = specs(server)
+        assert set(published) == {str(second), str(third)}
+        assert published[str(second)]["names"] == ["deux", "two"]
         # One request per change, plus one for the new object's status.
         assert len(writes(server)) == 4
 

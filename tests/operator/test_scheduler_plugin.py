@@ -51,10 +51,10 @@ def placed(plane: Any, count: int, scheduler: str, **annotations: str) -> Counte
     for name in names:
         body = {"metadata": {"name": name, "annotations": own}, "spec": spec}
         plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", body)
-    found = Counter(plane.bound(namespace, names).values())
+    counts = Counter(plane.bound(namespace, names).values())
     plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
     plane.wait(lambda: not plane.listed(f"/api/v1/namespaces/{namespace}/pods"), "the pods to go")
-    return found
+    return counts
 
 
 def test_its_own_tests(control_plane: Any) -> None:
@@ -81,6 +81,6 @@ def test_the_other_profile_is_as_it_was(plane: Any) -> None:
 
 
 def test_who_finds_no_room_there_runs_elsewhere(plane: Any) -> None:
-    found = placed(plane, 20, "entrepot-scheduler", requires=A)
-    assert sum(found.values()) == 20
-    assert found["plug-a"] == 12
+    counts = placed(plane, 20, "entrepot-scheduler", requires=A)
+    assert sum(counts.values()) == 20
+    assert counts["plug-a"] == 12

@@ -68,9 +68,9 @@ def test_what_is_allowed_passes(checker: ModuleType, tmp_path: Path) -> None:
 )
 def test_a_planted_violation_is_found(checker: ModuleType, tmp_path: Path, place: str, line: str, words: str) -> None:
     _plant(tmp_path, place, "#pragma once", line)
-    found = checker.violations(tmp_path)
-    assert len(found) == 1
-    assert words in found[0]
+    reported = checker.violations(tmp_path)
+    assert len(reported) == 1
+    assert words in reported[0]
 
 
 def test_a_header_without_its_guard_is_found(checker: ModuleType, tmp_path: Path) -> None:

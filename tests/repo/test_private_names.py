@@ -38,10 +38,10 @@ def check(checker: ModuleType, tmp_path: Path) -> Callable[..., list[str]]:
         path = tmp_path / plugin.folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(code)
-        found = list(checker.violations(tmp_path, plugin, NAMES))
+        reported = list(checker.violations(tmp_path, plugin, NAMES))
         prefix = f"plugin/entrepot_host/{file}:"
-        assert all(line.startswith(prefix) for line in found)
-        return [line.removeprefix(prefix) for line in found]
+        assert all(line.startswith(prefix) for line in reported)
+        return [line.removeprefix(prefix) for line in reported]
 
     return run
 

@@ -45,7 +45,7 @@ class Pressure:
         (self.group / "memory.limit_in_bytes").write_text("-1")
 
     def limit_hits(self) -> int:
-        """How often the limit was hit."""
+        """Number of times that the limit was hit."""
         return int((self.group / "memory.failcnt").read_text()) if self.group is not None else 0
 
     def end(self) -> None:

@@ -41,7 +41,7 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
     """Wait for a condition, with a watchdog."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
+        assert time.monotonic() < end, f"gave up after {seconds} s: {what}"
         time.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""Which component of Airflow a listener was called for. Told by names: importing their classes would take too long."""
+"""Identifies the Airflow component that a listener was called for, by name, because importing the classes is slow."""
 
 from __future__ import annotations
 

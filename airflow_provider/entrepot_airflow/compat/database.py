@@ -59,12 +59,12 @@ def existing_dags(dag_ids: Collection[str], session: Session) -> set[str]:
     from airflow.models.dag import DagModel
     from sqlalchemy import select
 
-    found: set[str] = set()
+    existing: set[str] = set()
     ordered_ids = sorted(dag_ids)
     for begin in range(0, len(ordered_ids), BATCH_SIZE):
         query = select(DagModel.dag_id).where(DagModel.dag_id.in_(ordered_ids[begin : begin + BATCH_SIZE]))
-        found.update(session.scalars(query))
-    return found
+        existing.update(session.scalars(query))
+    return existing
 
 
 def lock_xcoms(key: str, session: Session, *, limit: int | None = None) -> Sequence[Any]:

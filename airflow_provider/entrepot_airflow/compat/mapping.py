@@ -1,4 +1,4 @@
-"""What a mapped task, or a mapped group of tasks, is expanded over."""
+"""Inputs that mapped tasks and task groups are expanded over."""
 
 from __future__ import annotations
 

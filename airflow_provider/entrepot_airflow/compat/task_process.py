@@ -1,4 +1,4 @@
-"""What a task's process can ask its supervisor for, and how its attempt ends as a reschedule."""
+"""Requests to the task's supervisor, and ending an attempt as a reschedule."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def select_inputs(task: Any, map_index: int, entries: Sequence[XComEntry]) -> li
     """
     group = task.get_closest_mapped_task_group()
     expansion = _expanded_over(task) if map_index != UNMAPPED else None
-    found: list[XComEntry] = []
+    selected: list[XComEntry] = []
     for name in dict.fromkeys(entry.task_id for entry in entries):
         own = [entry for entry in entries if entry.task_id == name]
         upstream = task.dag.get_task(name)
@@ -98,8 +98,8 @@ def select_inputs(task: Any, map_index: int, entries: Sequence[XComEntry]) -> li
         elif expansion is not None and expansion[0] == name and any(entry.map_index != UNMAPPED for entry in own):
             # It is expanded over the existing values: an upstream instance that was skipped leaves no gap.
             own = [entry for entry in own if entry.key == expansion[1]][map_index : map_index + 1]
-        found += own
-    return found
+        selected += own
+    return selected
 
 
 def _expanded_over(task: Any) -> tuple[str, str] | None:

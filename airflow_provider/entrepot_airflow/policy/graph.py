@@ -38,20 +38,20 @@ class AirflowGraph:
         if attempt is None or attempt.ti is None:
             return None
         own_task = attempt.task
-        if (task.host, task.pipeline, task.run) != (ORCHESTRATOR, own_task.pipeline, own_task.run):
+        if (task.orchestrator, task.pipeline, task.run) != (ORCHESTRATOR, own_task.pipeline, own_task.run):
             return None
         task_id, map_index = instance_of(task)
         dag = attempt.ti.task.dag
         if task_id not in dag.task_dict:
             return None
         operator = dag.task_dict[task_id]
-        found: dict[ObjectRef, None] = {}
+        references: dict[ObjectRef, None] = {}
         for upstream, key in dict.fromkeys(xcom_references(operator)):
             for index in map_indexes(attempt.ti, operator, map_index, upstream):
                 stored = read_xcom(attempt.ti, upstream.task_id, index, key)
                 if is_reference(stored):
-                    found[ObjectRef.of(Reference.parse(stored))] = None
-        return list(found)
+                    references[ObjectRef.of(Reference.parse(stored))] = None
+        return list(references)
 
 
 def _run_of(session: str) -> tuple[str, str] | None:

@@ -79,7 +79,7 @@ def reschedule_if_running(attempt: Attempt, maker: Task | None) -> None:
     if (
         maker is None
         or maker == own_task
-        or (maker.host, maker.pipeline, maker.run) != (ORCHESTRATOR, own_task.pipeline, own_task.run)
+        or (maker.orchestrator, maker.pipeline, maker.run) != (ORCHESTRATOR, own_task.pipeline, own_task.run)
     ):
         return
     if _state(attempt.ti, instance_of(maker)) in _FINISHED_STATES:
@@ -93,7 +93,7 @@ def reschedule_if_running(attempt: Attempt, maker: Task | None) -> None:
 def _planned_instances(attempt: Attempt, needed: RerunNeeded) -> tuple[Instance, ...]:
     own_task = attempt.task
     for task in needed.plan.tasks:
-        if (task.host, task.pipeline, task.run) != (ORCHESTRATOR, own_task.pipeline, own_task.run):
+        if (task.orchestrator, task.pipeline, task.run) != (ORCHESTRATOR, own_task.pipeline, own_task.run):
             raise ObjectLost(
                 f"{needed}. {task} belongs to another run ({task.run}) and cannot be rerun from here: clear it there"
             ) from needed

@@ -38,7 +38,7 @@ def measure(
     under_test: SystemsUnderTest, systems: Sequence[System], native: Native | None, plan: Plan
 ) -> dict[str, Any]:
     """Run all measurements; errors are recorded under ``failures``."""
-    found: dict[str, Any] = {"failures": {}}
+    results: dict[str, Any] = {"failures": {}}
     parts: dict[str, Callable[[], Any]] = {
         "volume": lambda: volume(under_test, systems, plan),
         "disk": lambda: disk(native, plan),
@@ -50,12 +50,12 @@ def measure(
     for name, part in parts.items():
         begin = time.monotonic()
         try:
-            found[name] = part()
+            results[name] = part()
         except (ClientFailed, NativeFailed, Unavailable, subprocess.TimeoutExpired) as error:
             print(f"{name}: {error}", flush=True)
-            found["failures"][name] = str(error)
+            results["failures"][name] = str(error)
         print(f"   {name}: {time.monotonic() - begin:.0f} s", flush=True)
-    return found
+    return results
 
 
 def volume(under_test: SystemsUnderTest, systems: Sequence[System], plan: Plan) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def volume(under_test: SystemsUnderTest, systems: Sequence[System], plan: Plan) 
     for times in (2, 4):
         count = times * capacity // nbytes
         with spilling(under_test, capacity) as store:
-            found = store.call("volume", module=ENTREPOT.module, client=ENTREPOT.client, count=count, nbytes=nbytes)
-            lines.append({"system": ENTREPOT.name, "times": times, "count": count, **found})
+            figures = store.call("volume", module=ENTREPOT.module, client=ENTREPOT.client, count=count, nbytes=nbytes)
+            lines.append({"system": ENTREPOT.name, "times": times, "count": count, **figures})
         for system in systems:
             if system.name != "plasma":
                 continue
@@ -91,11 +91,11 @@ def disk(native: Native | None, plan: Plan) -> dict[str, Any]:
         raise Unavailable("this build has no bench_native")
     with on_disk() as folder:
         nbytes = plan.beyond_bytes
-        found = native.run("spill", folder / "native", nbytes, nbytes // 16, plan.disk_rounds)
+        figures = native.run("spill", folder / "native", nbytes, nbytes // 16, plan.disk_rounds)
     return {
         "bytes": nbytes,
         "blob": nbytes // 16,
-        **{name: median(values) / 1e9 for name, values in found.items() if isinstance(values, list)},
+        **{name: median(values) / 1e9 for name, values in figures.items() if isinstance(values, list)},
     }
 
 
@@ -109,7 +109,7 @@ def policies(under_test: SystemsUnderTest, plan: Plan) -> list[dict[str, Any]]:
             if order == "random" and reading is not None:
                 continue
             with spilling(under_test, capacity) as store:
-                found = store.call(
+                figures = store.call(
                     "policy",
                     count=2 * capacity // nbytes,
                     nbytes=nbytes,
@@ -122,8 +122,8 @@ def policies(under_test: SystemsUnderTest, plan: Plan) -> list[dict[str, Any]]:
                 {
                     "order": order,
                     "policy": label,
-                    "seconds": median(found["seconds"]),
-                    "read": sum(found["read"]) / len(found["read"]),
+                    "seconds": median(figures["seconds"]),
+                    "read": sum(figures["read"]) / len(figures["read"]),
                 }
             )
     return lines
@@ -218,5 +218,5 @@ def checkpoints(under_test: SystemsUnderTest, plan: Plan) -> list[dict[str, Any]
         )
         if done.returncode != 0:
             raise ClientFailed(done.stderr.strip()[-1000:])
-        found: list[dict[str, Any]] = json.loads(Path(out.name).read_text(encoding="utf-8"))
-        return found
+        figures: list[dict[str, Any]] = json.loads(Path(out.name).read_text(encoding="utf-8"))
+        return figures

@@ -75,8 +75,8 @@ class ClientProcess:
         self._errors.close()
         if self._process.returncode != 0:
             raise ClientFailed(f"{self._what}: {errors[-1000:]}")
-        found: dict[str, Any] = json.loads(out)
-        return found
+        result: dict[str, Any] = json.loads(out)
+        return result
 
     def kill(self) -> None:
         """Kill it if it is still running."""
@@ -182,9 +182,9 @@ def wait_for(condition: Any, what: str, seconds: float = 30.0) -> Any:
     """
     end = time.monotonic() + seconds
     while True:
-        found = condition()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         if time.monotonic() > end:
             raise ClientFailed(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.001)

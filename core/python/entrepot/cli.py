@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all subcommands."""
     parser = argparse.ArgumentParser(prog="entrepot", description="Pass large data between tasks by object ID.")
     parser.add_argument("--version", action="version", version=f"entrepot {metadata.version('entrepot')}")
-    subparsers = parser.add_subparsers(dest="verb", metavar="SUBCOMMAND", required=True)
+    subparsers = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
     for add_subcommands in (
         daemon.add_subcommands,
         objects.add_subcommands,

@@ -67,7 +67,7 @@ class Codec(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CodecSpec:
-    """Where a codec is implemented, and which types it supports.
+    """A codec's location and the types that it supports.
 
     Attributes:
         name: registry name, stored in every object.

@@ -36,7 +36,7 @@ class NotLookedAt(Exception):  # noqa: N818: no failure
 
 @dataclass(frozen=True, slots=True)
 class CheckedRuns:
-    """Which orchestrators' runs were checked, and which not.
+    """The orchestrators whose runs were checked, and those whose were not.
 
     Attributes:
         checked: the orchestrators checked.

@@ -135,7 +135,7 @@ def ensure_connected(store: Store) -> None:
     Raises:
         StoreUnavailable: nothing answers at the address any more.
     """
-    store._raw().look()  # pyright: ignore[reportPrivateUsage]
+    store._raw().ensure_connected()  # pyright: ignore[reportPrivateUsage]
 
 
 def generation_of(store: Store, oid: ObjectID) -> int | None:
@@ -235,7 +235,7 @@ class RawObjectWriter:
         lengths: lengths of the buffers in bytes.
         shared: buffers, by index, that already lie in sealed objects and are only referenced: views of
             a :class:`RawObject` with the same lengths. They must not be written.
-        wait_seconds: how long to wait for memory, per buffer.
+        wait_seconds: how long to wait for memory, per buffer; default: 30 seconds.
 
     Raises:
         StoreFull: not enough memory.
@@ -251,10 +251,10 @@ class RawObjectWriter:
         lengths: Sequence[int],
         shared: Mapping[int, memoryview] | None = None,
         *,
-        wait_seconds: float = PUT_WAIT_SECONDS,
+        wait_seconds: float | None = None,
     ) -> None:
         self._store = store
-        self._wait_seconds = wait_seconds
+        self._wait_seconds = PUT_WAIT_SECONDS if wait_seconds is None else wait_seconds
         self._blobs: list[_core.WritableBlob] = []
         self._views: list[memoryview] = []
         self.buffers: list[memoryview] = []

@@ -29,22 +29,22 @@ unsigned saved_registers() {
 
 Features detect_features() {
   constexpr unsigned kXmmAndYmm = 0x6;
-  Features found;
+  Features features;
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
   unsigned d = 0;
-  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return found;
-  found.amd = b == signature_AMD_ebx && d == signature_AMD_edx && c == signature_AMD_ecx;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return found;
-  found.crc32c = (c & bit_SSE4_2) != 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return features;
+  features.amd = b == signature_AMD_ebx && d == signature_AMD_edx && c == signature_AMD_ecx;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return features;
+  features.crc32c = (c & bit_SSE4_2) != 0;
   const bool products = (c & bit_PCLMUL) != 0;
   const bool vectors = (c & bit_OSXSAVE) != 0 && (c & bit_AVX) != 0 && (saved_registers() & kXmmAndYmm) == kXmmAndYmm;
   if (vectors && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) {
-    found.avx2 = (b & bit_AVX2) != 0;
-    found.wide_products = found.avx2 && products && (c & bit_VPCLMULQDQ) != 0;
+    features.avx2 = (b & bit_AVX2) != 0;
+    features.wide_products = features.avx2 && products && (c & bit_VPCLMULQDQ) != 0;
   }
-  return found;
+  return features;
 }
 
 const Features& features() {

@@ -118,7 +118,8 @@ std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout)
 }
 
 // `even_lost`: waits for objects that were lost with an earlier store too, because somebody is making them again.
-std::vector<ObjectPtr> found(PyClient& client, std::span<const IdBytes> ids, const Wait& wait, bool even_lost = false) {
+std::vector<ObjectPtr> pinned_objects(PyClient& client, std::span<const IdBytes> ids, const Wait& wait,
+                                      bool even_lost = false) {
   auto objects = client.run(wait.limit, [&](const Attachment& attachment) {
     return even_lost ? attachment.client->get(ids, wait, signal_interrupt())
                      : client.reconnecting_client().get(attachment, ids, wait, signal_interrupt());
@@ -132,7 +133,7 @@ std::vector<ObjectPtr> get(PyClient& client, const std::vector<nb::bytes>& ids, 
   for (const nb::bytes& id : ids)
     object_ids.push_back(id_from(id));
   const Wait wait = milliseconds(timeout);
-  return found(client, object_ids, wait);
+  return pinned_objects(client, object_ids, wait);
 }
 
 void add_methods(nb::class_<PyClient>& cls) {
@@ -151,16 +152,16 @@ void add_methods(nb::class_<PyClient>& cls) {
           [](PyClient& client, const nb::bytes& id, double timeout, bool even_lost) {
             const IdBytes object_id = id_from(id);
             const Wait wait = milliseconds(timeout);
-            return std::move(found(client, std::span(&object_id, 1), wait, even_lost).front());
+            return std::move(pinned_objects(client, std::span(&object_id, 1), wait, even_lost).front());
           },
           nb::arg("id"), nb::arg("timeout"), nb::arg("even_lost") = false)
       .def(
           "tree",
           [](PyClient& client, const nb::bytes& id) {
             const IdBytes object_id = id_from(id);
-            const ObjectTree found = check(client.run(
+            const ObjectTree tree = check(client.run(
                 [&](const Attachment& attachment) { return attachment.client->tree(object_id, signal_interrupt()); }));
-            return nb::make_tuple(to_bytes(found.tree), found.payload_bytes, found.generation);
+            return nb::make_tuple(to_bytes(tree.tree), tree.payload_bytes, tree.generation);
           },
           nb::arg("id"))
       .def(
@@ -318,7 +319,7 @@ void add_status_methods(nb::class_<PyClient>& cls) {
              const auto attachment = client.reconnecting_client().attachment();  // this store and no other
              check(without_gil([&] { return attachment->client->shutdown(signal_interrupt()); }));
            })
-      .def("look",
+      .def("ensure_connected",
            [](PyClient& client) {
              if (client.current_client().is_connected()) return;
              // Any request will do: its answer comes from the store that is there now.

@@ -135,11 +135,11 @@ template <class Attribute>
 Status choose(const char* what, const char* text, std::initializer_list<const char*> names, entrepot::SetField field,
               entrepot::SetChange& change, Attribute& out) {
   if (text == nullptr) return Status::ok();
-  const auto* found =
+  const auto* match =
       std::find_if(names.begin(), names.end(), [&](const char* name) { return !std::strcmp(name, text); });
-  if (found == names.end())
+  if (match == names.end())
     return {Code::kInvalidArgument, concat("unknown ", what, " '", text, "' of a locality set")};
-  out = static_cast<Attribute>(found - names.begin());
+  out = static_cast<Attribute>(match - names.begin());
   change.fields = static_cast<std::uint8_t>(change.fields | field);
   return Status::ok();
 }

@@ -204,7 +204,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Result<Handshake> shake_hands(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
                                               const Interrupt& interrupt, bool& connected) const;
   [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // an error says why there is none
-  [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const;
+  [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& result, std::uint32_t wait_ms) const;
   [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, os::Deadline limit,
                                  const Interrupt& interrupt);
   [[nodiscard]] Status reconnect_in_turn(const std::shared_ptr<Connection>& broken, os::Deadline limit,

@@ -36,15 +36,15 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's response to a lookup is too short");
     std::vector<std::size_t> remaining(missing.begin() + static_cast<std::ptrdiff_t>(batch), missing.end());
     for (std::size_t i = 0; i < batch; ++i) {
-      const LookupResult& found = reply.results[i];
+      const LookupResult& lookup = reply.results[i];
       const IdBytes& id = ids[missing[i]];
-      if (found.code == Code::kObjectNotFound && wait.remaining_ms() > 0) {  // deleted while it was being reloaded
+      if (lookup.code == Code::kObjectNotFound && wait.remaining_ms() > 0) {  // deleted while it was being reloaded
         remaining.push_back(missing[i]);
         continue;
       }
-      if (found.code != Code::kOk) return lookup_error(id, found, wait.ms);
-      if (found.resident != 0) {
-        ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(found.slot, found.generation, id, views_, interrupt));
+      if (lookup.code != Code::kOk) return lookup_error(id, lookup, wait.ms);
+      if (lookup.resident != 0) {
+        ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(lookup.slot, lookup.generation, id, views_, interrupt));
       } else if (batch > 1) {
         // All are being reloaded by now. Waiting one by one pins each before the next can evict it.
         ASSIGN_OR_RETURN(auto loaded, get(std::span(&id, 1), wait, interrupt));
@@ -73,35 +73,35 @@ Result<ObjectTree> Client::tree(const IdBytes& id, const Interrupt& interrupt) {
     ASSIGN_OR_RETURN(const LookupReply reply,
                      request_reply<LookupReply>(MessageType::kLookup, request, wait_options(0, interrupt)));
     if (reply.results.size() != 1) return Status(Code::kInternal, "the daemon's response to a lookup is too short");
-    const LookupResult& found = reply.results[0];
-    if (found.code != Code::kOk) return lookup_error(id, found, 0);
-    ASSIGN_OR_RETURN(result, pinned_->tree_at(found.slot, found.generation, id));
+    const LookupResult& lookup = reply.results[0];
+    if (lookup.code != Code::kOk) return lookup_error(id, lookup, 0);
+    ASSIGN_OR_RETURN(result, pinned_->tree_at(lookup.slot, lookup.generation, id));
     if (result) return *std::move(result);
   }
   return Status(Code::kTimeout, concat("object ", to_hex(id), " was replaced faster than it could be looked up"), true);
 }
 
-Status Client::lookup_error(const IdBytes& id, const LookupResult& found, std::uint32_t wait_ms) const {
-  if (found.code == Code::kObjectLost || found.code == Code::kCorruptData) {
-    return {Code::kObjectLost,
-            concat("the data of object ", to_hex(id), " is no longer in this store",
-                   found.message.empty() ? "" : ", because ", found.message, ": recompute it, or load its checkpoint")};
+Status Client::lookup_error(const IdBytes& id, const LookupResult& result, std::uint32_t wait_ms) const {
+  if (result.code == Code::kObjectLost || result.code == Code::kCorruptData) {
+    return {Code::kObjectLost, concat("the data of object ", to_hex(id), " is no longer in this store",
+                                      result.message.empty() ? "" : ", because ", result.message,
+                                      ": recompute it, or load its checkpoint")};
   }
-  if (found.code == Code::kObjectDropped) {
+  if (result.code == Code::kObjectDropped) {
     return {Code::kObjectDropped,
-            concat("object ", to_hex(id), " was dropped: ", found.message,
+            concat("object ", to_hex(id), " was dropped: ", result.message,
                    ". Rerun the task that produces it; with a policy (ENTREPOT_POLICY), this is done automatically")};
   }
-  if (found.code != Code::kObjectNotFound) {
-    return {found.code, concat("object ", to_hex(id), " is on disk: ", found.message), true};
+  if (result.code != Code::kObjectNotFound) {
+    return {result.code, concat("object ", to_hex(id), " is on disk: ", result.message), true};
   }
   if (wait_ms > 0) {
     return {Code::kTimeout, concat("object ", to_hex(id), " was not sealed within ", wait_ms, " ms"), true};
   }
   return {Code::kObjectNotFound,
           concat("no object ", to_hex(id), " is sealed in the store at ", options_.path,
-                 ": it was never put there, was deleted, or its session has ended", found.message.empty() ? "" : ", ",
-                 found.message, " (to wait for an object that is still being written, pass a timeout to get)")};
+                 ": it was never put there, was deleted, or its session has ended", result.message.empty() ? "" : ", ",
+                 result.message, " (to wait for an object that is still being written, pass a timeout to get)")};
 }
 
 Result<std::optional<std::uint32_t>> Client::generation_of(const IdBytes& id, const Interrupt& interrupt) {

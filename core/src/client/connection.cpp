@@ -161,16 +161,16 @@ void Connection::deliver(Frame frame) {
   Abandoned abandoned;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = pending_.find(header.request); found != pending_.end()) {
-      found->second->status = std::move(status);
-      found->second->frame = std::move(frame);
-      found->second->done = true;
+    if (const auto match = pending_.find(header.request); match != pending_.end()) {
+      match->second->status = std::move(status);
+      match->second->frame = std::move(frame);
+      match->second->done = true;
       changed_.notify_all();
       return;
     }
-    if (const auto found = abandoned_.find(header.request); found != abandoned_.end()) {
-      abandoned = std::move(found->second);
-      abandoned_.erase(found);
+    if (const auto match = abandoned_.find(header.request); match != abandoned_.end()) {
+      abandoned = std::move(match->second);
+      abandoned_.erase(match);
     }
   }
   if (abandoned && status.is_ok()) abandoned(std::move(frame));

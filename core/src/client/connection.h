@@ -88,7 +88,7 @@ class Connection {
   os::SpinGate spin_;
 };
 
-// Status of a wait that the host language interrupted. Its code is kTimeout; only the bindings look further.
+// Status of a wait that the interpreter interrupted. Its code is kTimeout; only the bindings look further.
 [[nodiscard]] Status interrupted_status();
 
 }  // namespace entrepot

@@ -27,13 +27,13 @@ std::optional<char> state_of(std::uint32_t pid) {
 }
 
 std::vector<std::uint32_t> children_of(std::uint32_t pid) {
-  std::vector<std::uint32_t> found;
+  std::vector<std::uint32_t> children;
   const auto text = os::read_file(concat("/proc/", pid, "/task/", pid, "/children"));
-  if (!text.is_ok()) return found;  // not supported by this kernel
+  if (!text.is_ok()) return children;  // not supported by this kernel
   std::istringstream numbers(*text);
   for (std::uint32_t child = 0; numbers >> child;)
-    found.push_back(child);
-  return found;
+    children.push_back(child);
+  return children;
 }
 
 }  // namespace

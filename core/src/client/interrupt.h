@@ -1,4 +1,4 @@
-// Interrupt: lets a host language interrupt a wait; checked at least every kWaitSliceMs, with no lock held.
+// Interrupt: lets an interpreter interrupt a wait; checked at least every kWaitSliceMs, with no lock held.
 #pragma once
 
 #include <cstdint>

@@ -139,9 +139,9 @@ Status LeasePool::accept(Frame frame, const LeaseContext& context, const Interru
   }
   Returning unused{nullptr, {lease.segment, lease.offset, lease.length, 0}, false};
   const auto current_segment = [&]() -> std::shared_ptr<WritableSegment> {  // mutex_ held
-    const auto found = segments_.find(lease.segment);
-    const bool same = found != segments_.end() && found->second->generation == lease.segment_generation;
-    return same ? found->second : nullptr;
+    const auto match = segments_.find(lease.segment);
+    const bool same = match != segments_.end() && match->second->generation == lease.segment_generation;
+    return same ? match->second : nullptr;
   };
   std::shared_ptr<WritableSegment> fresh;
   {
@@ -202,8 +202,8 @@ void LeasePool::replace_segment(std::shared_ptr<WritableSegment> fresh) {
 }
 
 bool LeasePool::is_current(const std::shared_ptr<WritableSegment>& memory) const {
-  const auto found = segments_.find(memory->segment);
-  return found != segments_.end() && found->second == memory;
+  const auto match = segments_.find(memory->segment);
+  return match != segments_.end() && match->second == memory;
 }
 
 void LeasePool::add_free(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
@@ -225,14 +225,14 @@ void LeasePool::add_free(std::uint32_t segment, std::uint64_t offset, std::uint6
 }
 
 bool LeasePool::forget_if_empty(std::uint32_t segment) {
-  const auto found = segments_.find(segment);
-  if (found == segments_.end() || found->second->in_use > 0 || leasing_ > 0) return false;
+  const auto match = segments_.find(segment);
+  if (match == segments_.end() || match->second->in_use > 0 || leasing_ > 0) return false;
   const auto first = free_.lower_bound(Key{segment, 0});
   const auto last = free_.lower_bound(Key{segment + 1, 0});
-  const std::uint64_t crumbs = found->second->mapping.bytes() > kMaxLeaseBytes ? kCrumbBytes : 0;
+  const std::uint64_t crumbs = match->second->mapping.bytes() > kMaxLeaseBytes ? kCrumbBytes : 0;
   if (std::any_of(first, last, [&](const auto& range) { return range.second >= crumbs; })) return false;
   free_.erase(first, last);  // goes with the segment
-  segments_.erase(found);
+  segments_.erase(match);
   finishing_ += 1;
   return true;
 }

@@ -27,9 +27,9 @@ PinnedSet::PinnedSet(ControlView control, PinTable pins, UniqueFd liveness)
 Result<std::shared_ptr<SealedObject>> PinnedSet::find(const IdBytes& id, SegmentViews& views,
                                                       const Interrupt& interrupt) {
   for (int tries = 0; tries < kFindTries; ++tries) {
-    const auto found = directory_.find(id);
-    if (!found) return std::shared_ptr<SealedObject>();
-    ASSIGN_OR_RETURN(auto object, pin(*found, id, views, interrupt));
+    const auto snapshot = directory_.find(id);
+    if (!snapshot) return std::shared_ptr<SealedObject>();
+    ASSIGN_OR_RETURN(auto object, pin(*snapshot, id, views, interrupt));
     if (object) return object;
   }
   return std::shared_ptr<SealedObject>();
@@ -37,15 +37,15 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::find(const IdBytes& id, Segment
 
 Result<std::shared_ptr<SealedObject>> PinnedSet::at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id,
                                                     SegmentViews& views, const Interrupt& interrupt) {
-  const auto found = directory_.at(slot, generation, id);
-  if (!found) return std::shared_ptr<SealedObject>();
-  return pin(*found, id, views, interrupt);
+  const auto snapshot = directory_.at(slot, generation, id);
+  if (!snapshot) return std::shared_ptr<SealedObject>();
+  return pin(*snapshot, id, views, interrupt);
 }
 
 std::optional<std::uint32_t> PinnedSet::generation_of(const IdBytes& id) const {
-  const auto found = directory_.find(id);
-  if (!found) return std::nullopt;
-  return found->generation();
+  const auto snapshot = directory_.find(id);
+  if (!snapshot) return std::nullopt;
+  return snapshot->generation();
 }
 
 std::uint64_t PinnedSet::fingerprint(const IdBytes& id) {
@@ -62,29 +62,26 @@ std::vector<std::uint64_t> PinnedSet::fingerprints() const {
   return hashes;
 }
 
-Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& found, const IdBytes& id, SegmentViews& views,
-                                                     const Interrupt& interrupt) {
-  const std::uint64_t key = Pin::make(found.slot, found.generation());
+Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& snapshot, const IdBytes& id,
+                                                     SegmentViews& views, const Interrupt& interrupt) {
+  const std::uint64_t key = PinWord::make(snapshot.slot, snapshot.generation());
   {
     const std::lock_guard lock(mutex_);
     if (const auto existing = objects_.find(key); existing != objects_.end()) {
       if (auto object = existing->second.reference.lock()) return object;
     }
   }
-  ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(found));
-  if (!directory_.recheck(found)) {
-    pins_.unpin(position);
-    return std::shared_ptr<SealedObject>();
-  }
-  std::shared_ptr<SealedObject> object(new SealedObject);  // from here on its destructor removes the pin
+  ASSIGN_OR_RETURN(Pin taken, take_pin(snapshot));
+  if (!directory_.recheck(snapshot)) return std::shared_ptr<SealedObject>();
+  std::shared_ptr<SealedObject> object(new SealedObject);
   object->id_ = id;
-  object->slot_ = found.slot;
-  object->generation_ = found.generation();
-  object->position_ = position;
+  object->slot_ = snapshot.slot;
+  object->generation_ = snapshot.generation();
   object->owner_ = shared_from_this();
+  object->pin_ = std::move(taken);
   RETURN_IF_ERROR(resolve(*object, views, interrupt));
   // Small ones never leave memory.
-  if (!object->record_.blobs().empty()) pins_.record_access(found.slot, found.generation());
+  if (!object->record_.blobs().empty()) pins_.record_access(snapshot.slot, snapshot.generation());
 
   std::shared_ptr<SealedObject> faster;  // released outside the lock
   {
@@ -93,7 +90,7 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& found, 
     faster = entry.reference.lock();
     if (!faster) {
       entry = Entry{object.get(), object};
-      for (const BlobRef& blob : object->record_.blobs()) {
+      for (const RecordBlob& blob : object->record_.blobs()) {
         const auto place = blobs_.resolve(blob.blob, blob.generation);
         if (!place) continue;
         for (const auto& view : object->views_) {
@@ -109,60 +106,48 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& found, 
 }
 
 bool PinnedSet::peek(const IdBytes& id, InlineObject& object) {
-  const auto found = directory_.find(id);
-  if (!found) return false;
-  const std::uint32_t position = pins_.pin(found->slot, found->generation());
+  const auto snapshot = directory_.find(id);
+  if (!snapshot) return false;
+  const std::uint32_t position = pins_.pin(snapshot->slot, snapshot->generation());
   if (position == PinTable::kNoPosition) return false;
-  if (directory_.recheck(*found)) {
-    auto record = record_of(found->slot);
-    if (record.is_ok() && record->blobs().empty()) {
-      object.set_ = this;
-      object.position_ = position;
-      object.generation_ = found->generation();
-      object.record_ = *record;
-      return true;
-    }
-  }
-  unpin(position);
-  return false;
+  Pin pin(*this, position);
+  if (!directory_.recheck(*snapshot)) return false;
+  auto record = record_of(snapshot->slot);
+  if (!record.is_ok() || !record->blobs().empty()) return false;
+  object.pin_ = std::move(pin);
+  object.generation_ = snapshot->generation();
+  object.record_ = *record;
+  return true;
 }
 
 Result<std::optional<ObjectTree>> PinnedSet::tree(const IdBytes& id) {
-  const auto found = directory_.find_existing(id);
-  if (!found) return std::optional<ObjectTree>();
-  return tree_of(*found, id);
+  const auto snapshot = directory_.find_existing(id);
+  if (!snapshot) return std::optional<ObjectTree>();
+  return tree_of(*snapshot, id);
 }
 
 Result<std::optional<ObjectTree>> PinnedSet::tree_at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id) {
-  const auto found = directory_.existing_at(slot, generation, id);
-  if (!found) return std::optional<ObjectTree>();
-  return tree_of(*found, id);
+  const auto snapshot = directory_.existing_at(slot, generation, id);
+  if (!snapshot) return std::optional<ObjectTree>();
+  return tree_of(*snapshot, id);
 }
 
-Result<std::optional<ObjectTree>> PinnedSet::tree_of(const SlotSnapshot& found, const IdBytes& id) {
-  ASSIGN_OR_RETURN(const std::uint32_t position, take_pin(found));
-  std::optional<ObjectTree> result;
-  Status status = Status::ok();
-  if (directory_.still_exists(found)) {
-    const auto record = record_of(found.slot);
-    if (record.is_ok()) {
-      result = ObjectTree{std::string(record->tree()), 0, found.generation()};
-      for (const BufferRef& buffer : record->buffers())
-        result->payload_bytes += buffer.length;
-    } else {
-      status = record.status().with_context(concat("object ", to_hex(id)));
-    }
-  }
-  unpin(position);
-  if (!status.is_ok()) return status;
-  return result;
+Result<std::optional<ObjectTree>> PinnedSet::tree_of(const SlotSnapshot& snapshot, const IdBytes& id) {
+  ASSIGN_OR_RETURN(const Pin pin, take_pin(snapshot));
+  if (!directory_.still_exists(snapshot)) return std::optional<ObjectTree>();
+  const auto record = record_of(snapshot.slot);
+  if (!record.is_ok()) return record.status().with_context(concat("object ", to_hex(id)));
+  ObjectTree tree{std::string(record->tree()), 0, snapshot.generation()};
+  for (const BufferRef& buffer : record->buffers())
+    tree.payload_bytes += buffer.length;
+  return std::optional<ObjectTree>(std::move(tree));
 }
 
-Result<std::uint32_t> PinnedSet::take_pin(const SlotSnapshot& found) {
+Result<Pin> PinnedSet::take_pin(const SlotSnapshot& snapshot) {
   while (true) {
     const std::uint32_t reserved_pins = pins_.reserved_pins();
-    const std::uint32_t position = pins_.pin(found.slot, found.generation());
-    if (position != PinTable::kNoPosition) return position;
+    const std::uint32_t position = pins_.pin(snapshot.slot, snapshot.generation());
+    if (position != PinTable::kNoPosition) return Pin(*this, position);
     if (reserved_pins >= pins_.capacity() || !grow_) return pins_.full_error();
     const Result<std::uint32_t> grown = grow_(reserved_pins + 1);
     if (!grown.is_ok()) return grown.status().with_context("no room for another pin");
@@ -186,8 +171,8 @@ void PinnedSet::notify_released() {
   if (hint) hint();
 }
 
-InlineObject::~InlineObject() {
-  if (set_ != nullptr) set_->unpin(position_);
+void Pin::remove() {
+  if (set_ != nullptr) std::exchange(set_, nullptr)->unpin(position_);
 }
 
 Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt) {
@@ -246,7 +231,7 @@ void PinnedSet::release(SealedObject& object) {
   {
     const std::lock_guard lock(mutex_);
     bool shared = false;
-    const auto existing = objects_.find(Pin::make(object.slot_, object.generation_));
+    const auto existing = objects_.find(PinWord::make(object.slot_, object.generation_));
     if (existing != objects_.end() && existing->second.object == &object) {
       shared = existing->second.shared;
       objects_.erase(existing);
@@ -255,7 +240,8 @@ void PinnedSet::release(SealedObject& object) {
       const auto at = by_address_.find(address);
       if (at != by_address_.end() && --at->second.objects == 0) by_address_.erase(at);
     }
-    if (!shared) pins_.unpin(object.position_);  // under the lock: a fork finds both, or neither
+    const std::uint32_t position = object.pin_.detach();
+    if (!shared) pins_.unpin(position);  // under the lock: a fork finds both, or neither
   }
   notify_released();
 }
@@ -265,7 +251,7 @@ Status PinnedSet::copy_pins_to(PinTable& table) const {
   std::vector<std::uint32_t> positions;
   positions.reserve(objects_.size());
   for (const auto& [key, entry] : objects_) {
-    if (!entry.reference.expired()) positions.push_back(entry.object->position_);
+    if (!entry.reference.expired()) positions.push_back(entry.object->pin_.position());
   }
   return table.copy_from(pins_, positions);
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "client/pin.h"
 #include "client/sealed_object.h"
 #include "client/segment_views.h"
 #include "os/unique_fd.h"
@@ -46,20 +47,18 @@ struct ObjectTree {
 class InlineObject {
  public:
   InlineObject() = default;
-  ~InlineObject();
   InlineObject(const InlineObject&) = delete;
   InlineObject& operator=(const InlineObject&) = delete;
   InlineObject(InlineObject&&) = delete;
   InlineObject& operator=(InlineObject&&) = delete;
 
-  [[nodiscard]] explicit operator bool() const { return set_ != nullptr; }
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(pin_); }
   [[nodiscard]] const RecordView& record() const { return record_; }
   [[nodiscard]] std::uint32_t generation() const { return generation_; }
 
  private:
   friend class PinnedSet;
-  PinnedSet* set_ = nullptr;  // null: nothing pinned
-  std::uint32_t position_ = 0;
+  Pin pin_;
   std::uint32_t generation_ = 0;
   RecordView record_;
 };
@@ -118,7 +117,7 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
 
  private:
   friend class SealedObject;
-  friend class InlineObject;
+  friend class Pin;
   struct Entry {
     const SealedObject* object = nullptr;
     std::weak_ptr<SealedObject> reference;
@@ -131,15 +130,15 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
     std::uint32_t objects = 0;  // pinned objects that reference it
   };
 
-  [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const SlotSnapshot& found, const IdBytes& id,
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const SlotSnapshot& snapshot, const IdBytes& id,
                                                           SegmentViews& views, const Interrupt& interrupt);
   // For a pinned slot only.
   [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot) const {
     return read_record(control_, directory_.slot(slot));
   }
-  [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const SlotSnapshot& found, const IdBytes& id);
-  // Returns the position of a new pin; requests more places if all are used.
-  [[nodiscard]] Result<std::uint32_t> take_pin(const SlotSnapshot& found);
+  [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const SlotSnapshot& snapshot, const IdBytes& id);
+  // Pins; requests more places if all are used.
+  [[nodiscard]] Result<Pin> take_pin(const SlotSnapshot& snapshot);
   void unpin(std::uint32_t position);
   void notify_released();  // after a pin was removed, if the daemon wants to know
   [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);
@@ -152,7 +151,7 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   Grow grow_;
   UniqueFd liveness_;
   std::mutex mutex_;
-  std::unordered_map<std::uint64_t, Entry> objects_;      // guarded by mutex_; by Pin::make(slot, generation)
+  std::unordered_map<std::uint64_t, Entry> objects_;      // guarded by mutex_; by PinWord::make(slot, generation)
   std::map<const std::byte*, BlobAtAddress> by_address_;  // guarded by mutex_
   std::function<void()> released_;                        // guarded by mutex_
 };

@@ -76,12 +76,12 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
     plan.shared[i] = 1;
     plan.seal.buffers[i] = {range->blob, range->generation, range->offset, buffer.length};
     blob_bytes[i] = range->blob_length;
-    used[Pin::make(range->blob, range->generation)] += buffer.length;
+    used[PinWord::make(range->blob, range->generation)] += buffer.length;
   }
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
     if (plan.shared[i] != 0) {
       const SealBuffer& at = plan.seal.buffers[i];
-      if (blob_bytes[i] <= kTrimBlobBytes || used[Pin::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
+      if (blob_bytes[i] <= kTrimBlobBytes || used[PinWord::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
       plan.shared[i] = 0;  // a slice that would keep a much larger parent alive
     }
     plan.copy_bytes += round_up(item.buffers[i].length, kBlobAlign);
@@ -246,8 +246,8 @@ PutResult Client::resolve_existing(const PutItem& item, const SealResult& sealed
   auto other = pinned_->at(sealed.slot, sealed.generation, item.id, views_, interrupt);
   if (other.is_ok() && !*other) {
     // It is on disk, or not an object with this ID: the name is taken, or the object was deleted meanwhile.
-    auto found = get(std::span(&item.id, 1), 0, interrupt);
-    if (found.is_ok() && (*found)[0]->generation() == sealed.generation) *other = (*found)[0];
+    auto existing = get(std::span(&item.id, 1), 0, interrupt);
+    if (existing.is_ok() && (*existing)[0]->generation() == sealed.generation) *other = (*existing)[0];
   }
   if (!other.is_ok() || !*other) {
     result.status = refusal;

@@ -188,10 +188,10 @@ void ReconnectingClient::close_session(const std::string& scope, const std::stri
   AttachmentPtr current;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = sessions_.find({scope, session});
-    if (found == sessions_.end() || --found->second.users > 0) return;
-    open = std::move(found->second);
-    sessions_.erase(found);
+    const auto match = sessions_.find({scope, session});
+    if (match == sessions_.end() || --match->second.users > 0) return;
+    open = std::move(match->second);
+    sessions_.erase(match);
     for (const std::uint64_t handle : open.handles)
       names_.erase(handle);
     current = attachment_;
@@ -203,11 +203,11 @@ void ReconnectingClient::close_session(const std::string& scope, const std::stri
 
 void ReconnectingClient::forget_session(const std::string& scope, const std::string& session) {
   const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find({scope, session});
-  if (found == sessions_.end()) return;
-  for (const std::uint64_t handle : found->second.handles)
+  const auto match = sessions_.find({scope, session});
+  if (match == sessions_.end()) return;
+  for (const std::uint64_t handle : match->second.handles)
     names_.erase(handle);
-  sessions_.erase(found);
+  sessions_.erase(match);
 }
 
 Result<std::uint32_t> ReconnectingClient::reopen_session(const Attachment& attachment, std::uint64_t session,
@@ -229,14 +229,14 @@ Result<std::uint32_t> ReconnectingClient::reopen_session(const Attachment& attac
   ASSIGN_OR_RETURN(const std::uint32_t number, attachment.client->open_session(name.first, name.second, open.limits,
                                                                                interrupt, open.deletes_consumed));
   const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(name);
-  if (found == sessions_.end()) return number;  // closed meanwhile
-  if (found->second.attachment != attachment.number) {
-    found->second.attachment = attachment.number;
-    found->second.number = number;
-    found->second.open_count = 0;
+  const auto match = sessions_.find(name);
+  if (match == sessions_.end()) return number;  // closed meanwhile
+  if (match->second.attachment != attachment.number) {
+    match->second.attachment = attachment.number;
+    match->second.number = number;
+    match->second.open_count = 0;
   }
-  found->second.open_count += 1;
+  match->second.open_count += 1;
   return number;
 }
 

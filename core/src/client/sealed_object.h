@@ -1,7 +1,7 @@
 // SealedObject: an object pinned by this process, with its buffers as addresses. One per (slot, generation) and
 // process; shared pointers to it count its users.
 //
-//   created (pinned, rechecked) ──last pointer gone──▶ unpinned
+//   created (pinned, rechecked) ──last pointer gone──▶ unpinned, unless a forked process shares the pin
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 
 #include "base/id.h"
 #include "base/status.h"
+#include "client/pin.h"
 #include "client/segment_views.h"
 #include "os/mapping.h"
 #include "shm/record.h"
@@ -58,7 +59,7 @@ class SealedObject {
   IdBytes id_{};
   std::uint32_t slot_ = 0;
   std::uint32_t generation_ = 0;
-  std::uint32_t position_ = 0;  // position of the pin
+  Pin pin_;  // ended by the owner, under its lock
   RecordView record_;
   std::vector<BufferView> buffers_;
   std::vector<std::shared_ptr<const SegmentView>> views_;

@@ -9,9 +9,9 @@ namespace entrepot {
 
 std::shared_ptr<const SegmentView> SegmentViews::find(std::uint32_t segment, std::uint32_t generation) {
   const std::lock_guard lock(mutex_);
-  const auto found = views_.find(segment);
-  if (found == views_.end() || found->second->generation != generation) return nullptr;
-  return found->second;
+  const auto match = views_.find(segment);
+  if (match == views_.end() || match->second->generation != generation) return nullptr;
+  return match->second;
 }
 
 Result<std::shared_ptr<const SegmentView>> SegmentViews::get(std::uint32_t segment, std::uint32_t generation,

@@ -26,8 +26,6 @@ Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::
     blob->data_ = blob->private_.data();
   } else {
     const std::uint64_t reserve = round_up(nbytes, page);
-    if (reserve < nbytes)
-      return Status(Code::kInvalidArgument, concat("a blob of ", nbytes, " bytes exceeds the maximum size of a blob"));
     ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, page, 0, wait_ms, interrupt));
     blob->data_ = range.data();
     blob->range_ = std::move(range);
@@ -114,13 +112,13 @@ Status Client::locate_parts(std::span<const std::shared_ptr<WritableBlob>> blobs
     const auto holds = [&](const std::shared_ptr<WritableBlob>& blob) {
       return data >= blob->data_ && data < blob->data_ + blob->bytes_;
     };
-    if (const auto found = std::ranges::find_if(blobs, holds); found != blobs.end()) {
-      const auto offset = static_cast<std::uint64_t>(data - (*found)->data_);
-      if (buffer.length > (*found)->bytes_ - offset) {
+    if (const auto match = std::ranges::find_if(blobs, holds); match != blobs.end()) {
+      const auto offset = static_cast<std::uint64_t>(data - (*match)->data_);
+      if (buffer.length > (*match)->bytes_ - offset) {
         return {Code::kInvalidArgument, concat("a buffer of ", buffer.length, " bytes at ", offset,
-                                               " exceeds its blob of ", (*found)->bytes_, " bytes")};
+                                               " exceeds its blob of ", (*match)->bytes_, " bytes")};
       }
-      place = {kNewBlob | static_cast<std::uint32_t>(found - blobs.begin()), 0, offset, buffer.length};
+      place = {kNewBlob | static_cast<std::uint32_t>(match - blobs.begin()), 0, offset, buffer.length};
       continue;
     }
     const auto range = pinned_->locate(buffer.data, buffer.length);

@@ -16,7 +16,6 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kNameCheckNs = 2'000'000'000;
 constexpr std::uint64_t kConnectMs = 1'000;
 constexpr std::uint64_t kFinishMs = 1'000;  // for a look that is under way when this daemon ends
 constexpr std::uint64_t kMaxTextBytes = 64;
@@ -100,7 +99,7 @@ Status AddressWatch::open() {
 }
 
 void AddressWatch::begin(const KeeperLink& link) {
-  next_check_ns_ = os::monotonic_ns() + kNameCheckNs;
+  if (looking_) return;
   Question question{path_, link.fd(kLockTag), link.keeper_pid(), false};
   question.write_owner = question.lock >= 0 && written_pid_ != question.keeper_pid;
   try {

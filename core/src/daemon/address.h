@@ -36,6 +36,8 @@ void clear_address(int lock);
 // Error for a process that did not get the lock: says who has the address, and what to do about it.
 [[nodiscard]] Status address_in_use_error(const std::string& socket_path, const Status& why);
 
+inline constexpr std::uint64_t kAddressCheckNs = 2'000'000'000;  // between two checks
+
 // What a look at the address found.
 struct AddressState {
   std::uint32_t written_pid = 0;  // keeper that the lock file names now; 0: as before
@@ -44,10 +46,10 @@ struct AddressState {
   Result<UniqueFd> listening{UniqueFd()};  // a new socket, if the old one lost its name; else none
 };
 
-// The daemon's check of its address, every two seconds. A file system that does not answer must not stop the daemon, so
+// The daemon's check of its address. A file system that does not answer must not stop the daemon, so
 // a thread looks.
 //
-//   idle ──two seconds──▶ looking ──the thread has an answer, and signals the event──▶ answered ──take()──▶ idle
+//   idle ──begin()──▶ looking ──the thread has an answer, and signals the event──▶ answered ──take()──▶ idle
 //
 // Guarded by the daemon's thread, except for `Shared`.
 class AddressWatch {
@@ -67,8 +69,7 @@ class AddressWatch {
 
   [[nodiscard]] Status open();  // call once, first
   [[nodiscard]] int event() const { return shared_->event.get(); }
-  [[nodiscard]] std::uint64_t next_check_ns() const { return looking_ ? UINT64_MAX : next_check_ns_; }
-  void begin(const KeeperLink& link);
+  void begin(const KeeperLink& link);  // does nothing while a look is under way
   // Call when the event was signalled. Returns a new listening socket if the current one lost its name and could be
   // bound to it again; otherwise none.
   [[nodiscard]] UniqueFd take(KeeperLink& link);
@@ -87,7 +88,6 @@ class AddressWatch {
   Look look_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   bool looking_ = false;
-  std::uint64_t next_check_ns_ = 0;
   std::uint32_t written_pid_ = 0;  // to the lock file
   bool failure_logged_ = false;    // logged that the name is gone and cannot be recreated
 };

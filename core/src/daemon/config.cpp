@@ -119,6 +119,13 @@ Status set_spill_path(std::string_view text, DaemonConfig& config) {
   }
 }
 
+// 0 stands for the default within this program, so it must not be said.
+Status set_size(std::string_view text, DaemonConfig& config) {
+  RETURN_IF_ERROR(set_to(config.capacity_bytes, text, parse_bytes));
+  if (config.capacity_bytes != 0) return Status::ok();
+  return Status(Code::kInvalidArgument, concat("'", text, "' is no size; without --size, a default applies"));
+}
+
 // Less than a megabyte is taken for a mistake.
 Status set_spill_quota(std::string_view text, DaemonConfig& config) {
   constexpr std::uint64_t kMin = 1ULL << 20;
@@ -131,7 +138,7 @@ Status set_spill_quota(std::string_view text, DaemonConfig& config) {
 // Applies one setting; `internal` ones are not accepted in a file.
 std::optional<Status> set_option(std::string_view key, std::string_view value, bool internal, DaemonConfig& config) {
   if (key == "address") return set_address(value, config);
-  if (key == "size") return set_to(config.capacity_bytes, value, parse_bytes);
+  if (key == "size") return set_size(value, config);
   if (key == "warm-bytes") return set_to(config.warm_bytes, value, parse_bytes);
   if (key == "give-back-after") return set_to(config.give_back_after_seconds, value, parse_seconds);
   if (key == "idle-exit") return set_to(config.idle_exit_seconds, value, parse_seconds);

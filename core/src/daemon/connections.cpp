@@ -10,9 +10,11 @@
 namespace entrepot {
 
 Connections::Connections(EventLoop& loop, MemoryBudget& budget, std::uint64_t hello_ns)
-    : loop_(loop), budget_(budget), hello_ns_(hello_ns) {
-  loop_.add_deadline([this] { return next_deadline_ns(); }, [this](std::uint64_t now_ns) { close_due(now_ns); });
-}
+    : loop_(loop),
+      budget_(budget),
+      hello_ns_(hello_ns),
+      closing_timer_(loop.timer([this](std::uint64_t) { close_marked(); })),
+      hello_timer_(loop.timer([this](std::uint64_t now_ns) { close_silent(now_ns); })) {}
 
 Connection* Connections::add(UniqueFd socket, const os::PeerCredentials& peer) {
   const std::uint64_t owner = next_owner_++;
@@ -25,6 +27,7 @@ Connection* Connections::add(UniqueFd socket, const os::PeerCredentials& peer) {
   }
   connection->watch_ = watched.take();
   before_hello_.insert(before_hello_.end(), owner);
+  hello_timer_.arm_if_idle(connection->accepted_ns_ + hello_ns_ + 1);
   return connections_.emplace_hint(connections_.end(), owner, std::move(connection))->second.get();
 }
 
@@ -35,10 +38,10 @@ void Connections::identify(Connection& connection, std::uint32_t client) {
 }
 
 void Connections::close(std::uint64_t owner) {
-  const auto found = connections_.find(owner);
-  if (found == connections_.end()) return;
-  const std::unique_ptr<Connection> connection = std::move(found->second);
-  connections_.erase(found);
+  const auto match = connections_.find(owner);
+  if (match == connections_.end()) return;
+  const std::unique_ptr<Connection> connection = std::move(match->second);
+  connections_.erase(match);
   waiting_ -= connection->waiting_;
   buffered_bytes_ -= connection->charged_bytes_;
   budget_.release(BudgetItem::kBuffers, connection->charged_bytes_);
@@ -51,16 +54,18 @@ void Connections::close(std::uint64_t owner) {
 }
 
 void Connections::close_of_client(std::uint32_t client) {
-  if (const auto found = owners_.find(client); found != owners_.end()) close(found->second);
+  if (const auto match = owners_.find(client); match != owners_.end()) close(match->second);
 }
 
 void Connections::mark_closing(Connection& connection) {
-  if (!std::exchange(connection.is_closing_, true)) closing_.push_back(connection.owner_);
+  if (std::exchange(connection.is_closing_, true)) return;
+  closing_.push_back(connection.owner_);
+  closing_timer_.arm(0);
 }
 
 Connection* Connections::find(std::uint64_t owner) {
-  const auto found = connections_.find(owner);
-  return found == connections_.end() ? nullptr : found->second.get();
+  const auto match = connections_.find(owner);
+  return match == connections_.end() ? nullptr : match->second.get();
 }
 
 void Connections::on_ready(Connection& connection, const os::Ready& ready) {
@@ -86,6 +91,7 @@ void Connections::handle_incoming(Connection& connection) {
   FrameSocket::Incoming incoming = connection.frames_.receive();
   if (incoming.more) {
     unread_.insert(owner);
+    loop_.skip_wait();
   } else {
     unread_.erase(owner);
   }
@@ -188,19 +194,20 @@ void Connections::end_wait(std::uint64_t owner, std::uint64_t cost) {
   waiting_ -= cost;
 }
 
-std::uint64_t Connections::next_deadline_ns() const {
-  if (!unread_.empty() || !closing_.empty()) return 0;
-  if (before_hello_.empty()) return UINT64_MAX;
-  return connections_.at(*before_hello_.begin())->accepted_ns_ + hello_ns_ + 1;
-}
-
-void Connections::close_due(std::uint64_t now_ns) {
+void Connections::close_marked() {
   for (std::size_t i = 0; i < closing_.size(); ++i)  // closing one may mark others
     close(closing_[i]);
   closing_.clear();
+  closing_timer_.disarm();
+}
+
+// The timer is not moved when the oldest one says Hello: that would be once per connection, for a time that seldom
+// matters. It may therefore come too early, and is then set anew.
+void Connections::close_silent(std::uint64_t now_ns) {
   while (!before_hello_.empty()) {
     const Connection& oldest = *connections_.at(*before_hello_.begin());
-    if (now_ns <= oldest.accepted_ns_ + hello_ns_) return;
+    const std::uint64_t until_ns = oldest.accepted_ns_ + hello_ns_;
+    if (now_ns <= until_ns) return hello_timer_.arm(until_ns + 1);
     close(oldest.owner_);
   }
 }

@@ -116,8 +116,8 @@ class Connections {
   void charge_buffers(Connection& connection);  // charges their current size to the budget
   // kStoreFull if this connection, or all of them, hold too much that their peers have not completed or read.
   [[nodiscard]] Status check_buffer_limit(const Connection& connection) const;
-  [[nodiscard]] std::uint64_t next_deadline_ns() const;
-  void close_due(std::uint64_t now_ns);
+  void close_marked();
+  void close_silent(std::uint64_t now_ns);  // those whose time for a Hello is over
 
   EventLoop& loop_;
   MemoryBudget& budget_;
@@ -133,6 +133,8 @@ class Connections {
   std::uint64_t next_owner_ = 1;
   std::uint64_t waiting_ = 0;         // of all connections
   std::uint64_t buffered_bytes_ = 0;  // of all connections, as charged
+  EventLoop::Timer closing_timer_;    // armed while any is marked as closing
+  EventLoop::Timer hello_timer_;      // armed while any has not said Hello, no later than the oldest one's time is over
 };
 
 }  // namespace entrepot

@@ -1,6 +1,5 @@
 #include "daemon/event_loop.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "os/clock.h"
@@ -50,24 +49,13 @@ void EventLoop::remove(std::uint64_t key, int fd) {
   }
 }
 
-void EventLoop::add_deadline(NextDeadline next_ns, OnDeadline on_deadline) {
-  timed_.push_back({std::move(next_ns), std::move(on_deadline)});
-}
-
-std::uint64_t EventLoop::next_deadline_ns() const {
-  std::uint64_t next = UINT64_MAX;
-  for (const Timed& timed : timed_)
-    next = std::min(next, timed.next_ns());
-  return next;
-}
-
 Status EventLoop::dispatch() {
   ASSIGN_OR_RETURN(const std::vector<os::Ready> ready, wait());
   for (const os::Ready& event : ready) {
-    const auto found = callbacks_.find(event.key);
-    if (found == callbacks_.end()) continue;  // removed by an earlier event
+    const auto match = callbacks_.find(event.key);
+    if (match == callbacks_.end()) continue;  // removed by an earlier event
     running_key_ = event.key;
-    found->second(event);
+    match->second(event);
     running_key_ = 0;
     removed_ = {};
   }
@@ -75,7 +63,7 @@ Status EventLoop::dispatch() {
 }
 
 Result<std::vector<os::Ready>> EventLoop::wait() {
-  const std::uint64_t next = next_deadline_ns();
+  const std::uint64_t next = std::exchange(skips_wait_, false) ? 0 : timers_.next_ns();
   const std::uint64_t now = os::monotonic_ns();
   const std::uint64_t sleep_ms = next <= now ? 0 : (next - now - 1) / kNsPerMs + 1;
   if (std::exchange(expects_event_, false) && sleep_ms > 0) {
@@ -89,11 +77,6 @@ Result<std::vector<os::Ready>> EventLoop::wait() {
   return poller_.wait(os::Deadline::after_ms(sleep_ms));
 }
 
-void EventLoop::run_due() {
-  const std::uint64_t now = os::monotonic_ns();
-  for (const Timed& timed : timed_) {
-    if (now >= timed.next_ns()) timed.on_deadline(now);
-  }
-}
+void EventLoop::run_due() { timers_.run_due(os::monotonic_ns()); }
 
 }  // namespace entrepot

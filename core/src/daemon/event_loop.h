@@ -2,9 +2,10 @@
 //
 //   turn: waiting ──a descriptor is ready──▶ its callback, until all have been called ──▶ work that follows all events
 //            ▲ └──the first deadline has come───────────────────────────────────────────▶ ▲ │
-//            └──those whose deadline has come were called ◀──run_due()──────────────────────┘
+//            └──timers whose deadline has come were called ◀──run_due()─────────────────────┘
 //
 // dispatch() is the first line. The work that follows, whatever the events were, is up to whoever runs the loop.
+// Everybody who acts at a certain time registers a timer and arms it, from wherever that time changes.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/timers.h"
 #include "os/events.h"
 #include "os/spin.h"
 
@@ -25,8 +27,7 @@ enum class Interest : std::uint8_t { kHangup, kRead, kReadAndWrite };  // each i
 class EventLoop {
  public:
   using Callback = std::function<void(const os::Ready&)>;
-  using NextDeadline = std::function<std::uint64_t()>;    // monotonic; UINT64_MAX: none
-  using OnDeadline = std::function<void(std::uint64_t)>;  // with the present time
+  using Timer = Timers::Timer;  // its times are monotonic; destroy it before the loop
 
   // A registered descriptor, until it is destroyed or reset, which must happen before the descriptor is closed and
   // before the loop ends. No callback comes after that, not even of events that were already received.
@@ -57,27 +58,20 @@ class EventLoop {
   // The callback may register and reset watches, its own included.
   [[nodiscard]] Result<Watch> watch(int fd, Interest interest, Callback callback);
 
-  // Registers somebody who has work at certain times, for as long as the loop is used. There are a few of them, and
-  // each is asked for its next deadline before every wait. A heap of timers would not fit: the deadline of the store
-  // changes with nearly every request, so that each would pay for moving a timer that hardly ever fires, and some of
-  // its deadlines are counted from the present ("soon again, as long as something is queued").
-  void add_deadline(NextDeadline next_ns, OnDeadline on_deadline);
+  [[nodiscard]] Timer timer(Timers::Callback callback) { return timers_.add(std::move(callback)); }
 
   // Waits until a descriptor is ready or the first deadline has come, and calls back for what is ready.
   [[nodiscard]] Status dispatch();
-  // Calls everybody whose deadline has come, in the order of their registration.
+  // Calls the timers whose deadline has come, in the order of the deadlines.
   void run_due();
   // The next event is expected at once: the next wait polls briefly before the thread sleeps.
   void expect_event() { expects_event_ = true; }
+  // There is work left for the next turn: the next wait only looks for events.
+  void skip_wait() { skips_wait_ = true; }
 
  private:
   using Callbacks = std::unordered_map<std::uint64_t, Callback>;
-  struct Timed {
-    NextDeadline next_ns;
-    OnDeadline on_deadline;
-  };
 
-  [[nodiscard]] std::uint64_t next_deadline_ns() const;
   [[nodiscard]] Result<std::vector<os::Ready>> wait();
   void remove(std::uint64_t key, int fd);
 
@@ -86,8 +80,9 @@ class EventLoop {
   std::uint64_t next_key_ = 1;     // never reused, so an event cannot reach the next owner of its descriptor's number
   std::uint64_t running_key_ = 0;  // of the callback being called; 0: none
   Callbacks::node_type removed_;   // that callback, if it removed itself, until it returns
-  std::vector<Timed> timed_;
+  Timers timers_;
   bool expects_event_ = false;
+  bool skips_wait_ = false;
   os::SpinGate polls_{50'000};  // nanoseconds
 };
 

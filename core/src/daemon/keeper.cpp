@@ -1,6 +1,5 @@
 #include "daemon/keeper.h"
 
-#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -41,7 +40,9 @@ Status Keeper::prepare() {
 int Keeper::run_new(UniqueFd listening, UniqueFd address_lock) {
   descriptors_.emplace(DescriptorTag{DescriptorKind::kListenSocket, 0}, std::move(listening));
   descriptors_.emplace(DescriptorTag{DescriptorKind::kAddressLock, 0}, std::move(address_lock));
+  has_served_ = false;
   Status status = prepare();
+  if (status.is_ok()) status = start_log_thread();
   if (status.is_ok()) status = start_daemon();
   if (!status.is_ok()) {
     log_error("cannot start: ", status.to_string());
@@ -55,6 +56,7 @@ int Keeper::run_for_daemon(UniqueFd channel, std::int32_t daemon_pid) {
   channel_ = KeeperChannel(std::move(channel));
   daemon_ = os::ProcessHandle::of_parent(daemon_pid);
   has_all_descriptors_ = false;
+  restarts_.ready();
   if (const Status status = prepare(); !status.is_ok()) {
     log_error("cannot take over: ", status.to_string());
     return 1;  // the daemon sees end-of-file and tries again
@@ -107,24 +109,27 @@ int Keeper::watch() {
         exec_program(std::exchange(successor_program_, UniqueFd()), true);
       } else {
         log_warning("daemon ", daemon_pid, " died; ", descriptors_.size(), " descriptors retained");
-        if (os::monotonic_ns() - started_ns_ <= kEarlyDeathNs) roll_back();
+        if (restarts_.would_be_early(os::monotonic_ns())) roll_back();
         previous_program_.reset();  // a program that has worked is kept
       }
     }
-    if (too_many_deaths()) {
-      log_error("the daemon died ", kMaxDeaths, " times, each within a second of starting, in ",
-                kDeathWindowNs / 1'000'000'000ULL,
-                " s: giving up; objects that were only in memory are lost. See the log lines above for the cause");
+    if (!has_served_ && exit_code_ == kExitDaemonCannotStart) {
+      log_error("the store cannot start. See the log lines above for the cause");
+      return end(1);
+    }
+    if (!restarts_.may_restart(os::monotonic_ns())) {
+      log_error("the daemon died ", RestartPolicy::kMaxDeaths,
+                " times, each before it was ready or within a second of starting: giving up; objects that were only in "
+                "memory are lost. See the log lines above for the cause");
       return end(1);
     }
     // A signal ends the wait: whoever wants the store gone should not have to wait for a new daemon.
-    const auto woken = os::wait_readable(signals_.get(), os::Deadline::after_ms(backoff_ms_));
+    const auto woken = os::wait_readable(signals_.get(), os::Deadline::after_ms(restarts_.next_pause_ms()));
     if (woken.is_ok() && *woken) forward_signal();
     if (stopping_) return end(0);
-    backoff_ms_ = std::min(backoff_ms_ * 2, kMaxBackoffMs);
     if (const Status started = start_daemon(); !started.is_ok()) {
       log_error("cannot restart the daemon: ", started.to_string());
-      started_ns_ = os::monotonic_ns();  // counts as an early death, and is retried
+      restarts_.started(os::monotonic_ns());  // counts as an early death, and is retried
     }
   }
 }
@@ -208,7 +213,8 @@ Status Keeper::start_daemon() {
   ASSIGN_OR_RETURN(os::Child child, os::spawn(spawn));
   daemon_ = os::ProcessHandle(std::move(child));
   daemon_is_stopped_ = false;
-  started_ns_ = os::monotonic_ns();
+  exit_code_.reset();
+  restarts_.started(os::monotonic_ns());
   channel_ = KeeperChannel(std::move(pair.first));
   if (options_.ready_fd >= 0) {
     // Only the first daemon announces itself; a waiting launcher must see end-of-file if that one fails.
@@ -281,6 +287,10 @@ void Keeper::handle_message(ReceivedMessage received) {
       successor_program_ = std::move(received.fd);
       if (successor_program_.valid()) channel_.post(keeper_message(KeeperMessageType::kAck, tag));
       return;
+    case KeeperMessageType::kReady:
+      restarts_.ready();
+      has_served_ = true;
+      return;
     case KeeperMessageType::kRestored:
       has_all_descriptors_ = true;
       return;
@@ -333,21 +343,10 @@ void Keeper::report_stopped() {
 // Reaps the daemon, if it is our child, and orphans, if this is a container's first process.
 void Keeper::reap_children() {
   while (const auto ended = os::reap()) {
-    if (ended->pid == daemon_.pid()) log_info("daemon ", ended->pid, " exited: ", ended->to_string());
+    if (ended->pid != daemon_.pid()) continue;
+    log_info("daemon ", ended->pid, " exited: ", ended->to_string());
+    if (!ended->signalled) exit_code_ = ended->code;
   }
-}
-
-bool Keeper::too_many_deaths() {
-  const std::uint64_t now = os::monotonic_ns();
-  std::erase_if(deaths_, [&](std::uint64_t at) { return now - at > kDeathWindowNs; });
-  if (deaths_.empty()) backoff_ms_ = kMinBackoffMs;
-  // A daemon that worked for a while did not die of what it adopted, so the next one may work as well.
-  if (now - started_ns_ > kEarlyDeathNs) {
-    backoff_ms_ = kMinBackoffMs;
-    return false;
-  }
-  deaths_.push_back(now);
-  return deaths_.size() >= kMaxDeaths;
 }
 
 int Keeper::end(int code) {

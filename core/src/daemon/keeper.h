@@ -5,7 +5,8 @@
 //   ending ─┬─Shutdown, or a signal───────────────────────────────────────▶ exit code 0
 //           ├─it had started this keeper, and had not sent everything yet─▶ exit code 1
 //           ├─Upgrade──▶ another program runs in this process─────────────▶ starting
-//           ├─too many early deaths in a short time───────────────────────▶ exit code 1
+//           ├─the first daemon of a new store said that it cannot start──▶ exit code 1
+//           ├─too many early deaths (restart_policy.h)────────────────────▶ exit code 1
 //           └─otherwise, after a back-off─────────────────────────────────▶ starting
 //
 // In `ending`, the daemon is killed if it is still alive; nothing else happens until it is gone and everything it sent
@@ -20,11 +21,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "daemon/keeper_channel.h"
+#include "daemon/restart_policy.h"
 #include "os/events.h"
 #include "os/process_handle.h"
 #include "os/unique_fd.h"
@@ -51,13 +54,6 @@ class Keeper {
   [[nodiscard]] int run_handover(UniqueFd list);
 
  private:
-  // A daemon that dies earlier may have died of what it adopted
-  static constexpr std::uint64_t kEarlyDeathNs = 1'000'000'000;
-  static constexpr std::uint32_t kMaxDeaths = 10;  // within kDeathWindowNs: then the keeper gives up
-  static constexpr std::uint64_t kDeathWindowNs = 30'000'000'000ULL;
-  static constexpr std::uint64_t kMinBackoffMs = 10;
-  static constexpr std::uint64_t kMaxBackoffMs = 2'000;
-
   [[nodiscard]] Status prepare();
   [[nodiscard]] int watch();
   [[nodiscard]] Status watch_daemon();
@@ -76,7 +72,6 @@ class Keeper {
   void forward_signal();
   void report_stopped();
   void reap_children();
-  [[nodiscard]] bool too_many_deaths();
   [[nodiscard]] int end(int code);
 
   KeeperOptions options_;
@@ -91,9 +86,9 @@ class Keeper {
   bool stopping_ = false;                     // by a signal
   bool daemon_is_stopped_ = false;            // as last reported
   std::uint64_t reported_dropped_lines_ = 0;  // of our log, reported to this daemon
-  std::uint64_t backoff_ms_ = kMinBackoffMs;
-  std::uint64_t started_ns_ = 0;       // start of the daemon
-  std::vector<std::uint64_t> deaths_;  // monotonic times of recent early deaths
+  RestartPolicy restarts_;
+  bool has_served_ = true;                 // false until the first daemon of a new store is ready
+  std::optional<std::int32_t> exit_code_;  // of the latest daemon, if it exited by itself and was our child
 };
 
 }  // namespace entrepot

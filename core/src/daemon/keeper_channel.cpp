@@ -39,11 +39,11 @@ void KeeperChannel::post(const KeeperMessage& message, UniqueFd fd) {
 }
 
 bool KeeperChannel::cancel_hold(const DescriptorTag& tag) {
-  const auto found = std::find_if(unsent_.begin(), unsent_.end(), [&](const Unsent& unsent) {
+  const auto match = std::find_if(unsent_.begin(), unsent_.end(), [&](const Unsent& unsent) {
     return unsent.message.type == KeeperMessageType::kHold && unsent.message.tag() == tag;
   });
-  if (found == unsent_.end()) return false;
-  unsent_.erase(found);
+  if (match == unsent_.end()) return false;
+  unsent_.erase(match);
   return true;
 }
 

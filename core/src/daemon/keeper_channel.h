@@ -5,6 +5,7 @@
 //                      Shutdown: clean shutdown, end without starting a new daemon
 //                      Upgrade(number) + fd of a program, answered by Ack(number): run it in place of the keeper when
 //                      the daemon is gone; Upgrade without fd cancels
+//                      Ready: it serves clients; a daemon that dies earlier failed to start
 //                      Restored: a daemon that started its keeper has sent all descriptors of its store
 //   keeper -> daemon   Restore(tag) + fd for everything held, then Restored(keeper's pid): sent once, first
 //                      LogDropped(number): how many lines of the keeper's log were dropped
@@ -55,9 +56,13 @@ enum class KeeperMessageType : std::uint32_t {
   kRestored = 6,
   kUpgrade = 7,
   kLogDropped = 8,
+  kReady = 9,
 };
 
 inline constexpr std::uint32_t kKeeperMagic = 0x3250'454bU;  // "KEP2"; a keeper or daemon with another magic is refused
+
+// Exit code of a daemon that could not start or adopt its store and has logged why. Not 1, which sanitizers use too.
+inline constexpr int kExitDaemonCannotStart = 3;
 
 struct KeeperMessage {
   std::uint32_t magic = kKeeperMagic;

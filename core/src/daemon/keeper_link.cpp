@@ -1,6 +1,5 @@
 #include "daemon/keeper_link.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
@@ -26,8 +25,28 @@ constexpr int kChannelInKeeper = 3;
 
 }  // namespace
 
+KeeperLink::KeeperLink(EventLoop& loop, UniqueFd channel, std::vector<std::string> keeper_arguments)
+    : loop_(loop),
+      channel_(std::move(channel)),
+      state_timer_(reporting_timer([this](std::uint64_t now_ns) { on_state_timeout(now_ns); })),
+      send_timer_(reporting_timer([this](std::uint64_t) { send(); })),
+      upgrade_timer_(reporting_timer([this](std::uint64_t) { on_upgrade_timeout(); })),
+      poll_timer_(reporting_timer([this](std::uint64_t now_ns) { poll_keeper(now_ns); })),
+      keeper_arguments_(std::move(keeper_arguments)) {}
+
+EventLoop::Timer KeeperLink::reporting_timer(Timers::Callback act) {
+  return loop_.timer([this, act = std::move(act)](std::uint64_t now_ns) {
+    act(now_ns);
+    report_progress();
+  });
+}
+
+void KeeperLink::enter(State state, std::uint64_t timeout_ns) {
+  state_ = state;
+  state_timer_.arm(timeout_ns == kNoDeadline ? kNoDeadline : os::monotonic_ns() + timeout_ns);
+}
+
 Status KeeperLink::take_over() {
-  loop_.add_deadline([this] { return next_deadline_ns(); }, [this](std::uint64_t now_ns) { on_deadline(now_ns); });
   while (true) {
     ASSIGN_OR_RETURN(ReceivedMessage received, channel_.receive(os::Deadline::never()));
     if (received.message.type == KeeperMessageType::kRestored) {
@@ -53,7 +72,10 @@ Status KeeperLink::watch() {
   watches_write_ = false;
   ASSIGN_OR_RETURN(channel_watch_, loop_.watch(channel_.fd(), Interest::kRead,
                                                [this](const os::Ready& ready) { on_channel_ready(ready); }));
-  if (keeper_.fd() < 0) return Status::ok();
+  if (keeper_.fd() < 0) {
+    poll_timer_.arm(os::monotonic_ns() + kPollNs);
+    return Status::ok();
+  }
   ASSIGN_OR_RETURN(keeper_watch_,
                    loop_.watch(keeper_.fd(), Interest::kRead, [this](const os::Ready&) { on_keeper_ready(); }));
   return Status::ok();
@@ -81,8 +103,8 @@ void KeeperLink::drop(const DescriptorTag& tag) {
 }
 
 int KeeperLink::fd(const DescriptorTag& tag) const {
-  const auto found = descriptors_.find(tag);
-  return found == descriptors_.end() ? -1 : found->second.get();
+  const auto match = descriptors_.find(tag);
+  return match == descriptors_.end() ? -1 : match->second.get();
 }
 
 void KeeperLink::on_channel_ready(const os::Ready& ready) {
@@ -135,6 +157,7 @@ void KeeperLink::send() {
     channel_.post(keeper_message(KeeperMessageType::kRestored));
     flushed = channel_.flush();
   }
+  send_timer_.arm(channel_.retry_at_ns() == 0 ? kNoDeadline : channel_.retry_at_ns());
   if (!flushed.is_ok()) return on_channel_lost(flushed);
   if (channel_.wants_write() != watches_write_) {
     watches_write_ = channel_.wants_write();
@@ -157,8 +180,8 @@ void KeeperLink::on_channel_lost(const Status& why) {
 }
 
 void KeeperLink::end_keeper(std::uint64_t grace_ns) {
-  state_ = State::kEnding;
-  state_until_ns_ = os::monotonic_ns() + grace_ns;
+  enter(State::kEnding, grace_ns);
+  send_timer_.disarm();
   channel_watch_.reset();  // it would be readable forever
 }
 
@@ -167,6 +190,8 @@ void KeeperLink::keeper_ended() {
   if (state_ == State::kLinked) log_warning("keeper ", keeper_.pid(), " exited; starting another");
   channel_watch_.reset();
   keeper_watch_.reset();
+  send_timer_.disarm();
+  poll_timer_.disarm();
   channel_.close();
   keeper_log_lines_dropped_ = 0;
   keeper_ = os::ProcessHandle();
@@ -176,21 +201,15 @@ void KeeperLink::keeper_ended() {
   if (was_linked) return start_keeper();
   log_error("the new keeper exited immediately; until another one runs, the store is lost if this daemon dies");
   keeper_pid_ = 0;
-  state_ = State::kAlone;
-  state_until_ns_ = os::monotonic_ns() + kAloneRetryNs;
+  enter(State::kAlone, kAloneRetryNs);
 }
 
 void KeeperLink::start_keeper() {
   const Status started = spawn_keeper();
-  if (started.is_ok()) {
-    state_ = State::kStarting;
-    state_until_ns_ = os::monotonic_ns() + kStartNs;
-    return;
-  }
+  if (started.is_ok()) return enter(State::kStarting, kStartNs);
   log_error("cannot start a keeper, so the store is lost if this daemon dies: ", started.to_string());
   keeper_pid_ = 0;
-  state_ = State::kAlone;
-  state_until_ns_ = os::monotonic_ns() + kAloneRetryNs;
+  enter(State::kAlone, kAloneRetryNs);
 }
 
 Status KeeperLink::spawn_keeper() {
@@ -210,6 +229,7 @@ Status KeeperLink::spawn_keeper() {
   if (const Status watched = watch(); !watched.is_ok()) {
     // Nothing was sent to it: it ends by itself when its channel closes.
     channel_watch_.reset();
+    poll_timer_.disarm();
     channel_.close();
     keeper_ = os::ProcessHandle();
     return watched;
@@ -218,51 +238,38 @@ Status KeeperLink::spawn_keeper() {
 }
 
 void KeeperLink::fill() {
-  state_ = State::kFilling;
-  state_until_ns_ = UINT64_MAX;
+  enter(State::kFilling, kNoDeadline);
   for (const auto& [tag, fd] : descriptors_)
     channel_.post(keeper_message(KeeperMessageType::kHold, tag), fd.get());
   send();
 }
 
-std::uint64_t KeeperLink::next_deadline_ns() const {
-  std::uint64_t next = state_until_ns_;
-  if (channel_.retry_at_ns() != 0) next = std::min(next, channel_.retry_at_ns());
-  if (upgrade_) next = std::min(next, upgrade_->until_ns);
-  if (keeper_.pid() != 0 && keeper_.fd() < 0) next = std::min(next, os::monotonic_ns() + kPollNs);
-  return next;
-}
-
-void KeeperLink::on_deadline(std::uint64_t now_ns) {
-  act_on_deadline(now_ns);
-  report_progress();
-}
-
-void KeeperLink::act_on_deadline(std::uint64_t now_ns) {
-  if (state_ != State::kAlone && keeper_.fd() < 0 && keeper_.has_exited()) keeper_ended();
-  if (channel_.retry_at_ns() != 0 && now_ns >= channel_.retry_at_ns()) send();
-  if (upgrade_ && now_ns >= upgrade_->until_ns) {
-    if (takes_messages()) channel_.post(keeper_message(KeeperMessageType::kUpgrade));  // without a program: cancels
-    send();
-    finish_upgrade(Status(Code::kTimeout,
-                          concat("the keeper (process ", keeper_pid_,
-                                 ") does not respond, so nothing was changed: it may be "
-                                 "stopped; try again when it runs"),
-                          true));
-  }
-  if (now_ns < state_until_ns_) return;
-  state_until_ns_ = UINT64_MAX;
+void KeeperLink::on_state_timeout(std::uint64_t now_ns) {
   if (state_ == State::kAlone) return start_keeper();
   if (state_ == State::kStarting) {
     log_error("the new keeper (process ", keeper_.pid(), ") does not respond: terminating it and starting another");
-    end_keeper(0);
-    state_until_ns_ = UINT64_MAX;
+    end_keeper(kNoDeadline);
   }
   if (state_ != State::kEnding) return;
   if (const Status killed = keeper_.kill(); !killed.is_ok()) {
     log_error("cannot kill keeper ", keeper_.pid(), ", so it is not replaced until it exits: ", killed.to_string());
-    state_until_ns_ = now_ns + kKillRetryNs;
+    state_timer_.arm(now_ns + kKillRetryNs);
   }
+}
+
+void KeeperLink::on_upgrade_timeout() {
+  if (takes_messages()) channel_.post(keeper_message(KeeperMessageType::kUpgrade));  // without a program: cancels
+  send();
+  finish_upgrade(Status(Code::kTimeout,
+                        concat("the keeper (process ", keeper_pid_,
+                               ") does not respond, so nothing was changed: it may be "
+                               "stopped; try again when it runs"),
+                        true));
+}
+
+void KeeperLink::poll_keeper(std::uint64_t now_ns) {
+  if (keeper_.has_exited()) return keeper_ended();
+  poll_timer_.arm(now_ns + kPollNs);
 }
 
 void KeeperLink::upgrade(UniqueFd program, Done done) {
@@ -271,7 +278,8 @@ void KeeperLink::upgrade(UniqueFd program, Done done) {
         Status(Code::kStoreUnavailable, "the store currently has no keeper, which an upgrade needs: try again"));
   }
   if (upgrade_) return done(Status(Code::kStoreUnavailable, "another upgrade is in progress: try again", true));
-  upgrade_ = Upgrade{next_upgrade_++, os::monotonic_ns() + kUpgradeNs, std::move(done)};
+  upgrade_ = Upgrade{next_upgrade_++, std::move(done)};
+  upgrade_timer_.arm(os::monotonic_ns() + kUpgradeNs);
   channel_.post(keeper_message(KeeperMessageType::kUpgrade, {DescriptorKind::kListenSocket, upgrade_->number}),
                 std::move(program));
   send();
@@ -281,7 +289,15 @@ void KeeperLink::finish_upgrade(const Status& status) {
   if (!upgrade_) return;
   const Done done = std::move(upgrade_->done);
   upgrade_.reset();
+  upgrade_timer_.disarm();
   done(status);
+}
+
+// A keeper that is being started takes it for granted.
+void KeeperLink::send_ready() {
+  if (!takes_messages()) return;
+  channel_.post(keeper_message(KeeperMessageType::kReady));
+  send();
 }
 
 void KeeperLink::send_shutdown() {

@@ -34,8 +34,7 @@ namespace entrepot {
 class KeeperLink {
  public:
   // The loop must outlive it. `keeper_arguments`: for a keeper that this daemon starts; without role and channel.
-  KeeperLink(EventLoop& loop, UniqueFd channel, std::vector<std::string> keeper_arguments)
-      : loop_(loop), channel_(std::move(channel)), keeper_arguments_(std::move(keeper_arguments)) {}
+  KeeperLink(EventLoop& loop, UniqueFd channel, std::vector<std::string> keeper_arguments);
   KeeperLink(const KeeperLink&) = delete;
   KeeperLink& operator=(const KeeperLink&) = delete;
 
@@ -65,6 +64,9 @@ class KeeperLink {
   using Done = std::function<void(const Status&)>;
   void upgrade(UniqueFd program, Done done);
 
+  // Clients are served from now on: this daemon's death is not a failed start any more.
+  void send_ready();
+
   // Clean shutdown: the keeper ends too, and starts no daemon.
   void send_shutdown();
 
@@ -72,16 +74,17 @@ class KeeperLink {
   enum class State : std::uint8_t { kLinked, kEnding, kStarting, kFilling, kAlone };
   struct Upgrade {
     std::uint64_t number = 0;  // of the Upgrade message, repeated in its Ack
-    std::uint64_t until_ns = 0;
     Done done;
   };
 
   [[nodiscard]] Status watch();
   void on_channel_ready(const os::Ready& ready);
   void on_keeper_ready();
-  [[nodiscard]] std::uint64_t next_deadline_ns() const;
-  void on_deadline(std::uint64_t now_ns);
-  void act_on_deadline(std::uint64_t now_ns);
+  void on_state_timeout(std::uint64_t now_ns);
+  void on_upgrade_timeout();
+  void poll_keeper(std::uint64_t now_ns);
+  void enter(State state, std::uint64_t timeout_ns);
+  [[nodiscard]] EventLoop::Timer reporting_timer(Timers::Callback act);  // report_progress() follows each call
   void report_progress() const;
   void take_messages();
   void handle_message(const KeeperMessage& message);
@@ -102,10 +105,13 @@ class KeeperLink {
   State state_ = State::kLinked;
   KeeperChannel channel_;  // open until its keeper is known to have ended
   os::ProcessHandle keeper_;
-  EventLoop::Watch channel_watch_;             // active unless the channel is closed, or its keeper is being ended
-  EventLoop::Watch keeper_watch_;              // of the keeper's pidfd, if there is one
-  bool watches_write_ = false;                 // of channel_watch_
-  std::uint64_t state_until_ns_ = UINT64_MAX;  // ending: killed then; starting: given up then; alone: retried then
+  EventLoop::Watch channel_watch_;  // active unless the channel is closed, or its keeper is being ended
+  EventLoop::Watch keeper_watch_;   // of the keeper's pidfd, if there is one
+  bool watches_write_ = false;      // of channel_watch_
+  EventLoop::Timer state_timer_;    // ending: killed then; starting: given up then; alone: retried then
+  EventLoop::Timer send_timer_;     // armed while the channel wants to try again later
+  EventLoop::Timer upgrade_timer_;  // armed during an upgrade
+  EventLoop::Timer poll_timer_;     // armed while there is a keeper without a pidfd
   std::vector<std::string> keeper_arguments_;
   std::map<DescriptorTag, UniqueFd> descriptors_;
   std::uint32_t keeper_pid_ = 0;

@@ -1,6 +1,5 @@
 #include "daemon/listener.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "os/clock.h"
@@ -17,19 +16,26 @@ constexpr std::uint64_t kSilenceNs = 10'000'000'000;  // between two log lines a
 
 Listener::Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, Accepted accepted,
                    AddressWatch::Look look)
-    : loop_(loop), link_(link), address_(std::move(socket_path), std::move(look)), accepted_(std::move(accepted)) {}
+    : loop_(loop),
+      link_(link),
+      address_(std::move(socket_path), std::move(look)),
+      accepted_(std::move(accepted)),
+      resume_timer_(loop.timer([this](std::uint64_t) { resume(); })),
+      address_timer_(loop.timer([this](std::uint64_t) { check_address(); })) {}
 
 Status Listener::start() {
-  loop_.add_deadline([this] { return next_deadline_ns(); }, [this](std::uint64_t now_ns) { on_deadline(now_ns); });
   RETURN_IF_ERROR(address_.open());
   ASSIGN_OR_RETURN(address_watch_,
                    loop_.watch(address_.event(), Interest::kRead, [this](const os::Ready&) { take_address(); }));
+  address_timer_.arm(0);
   return watch();
 }
 
 void Listener::stop() {
-  if (std::exchange(stopped_, true)) return;
+  if (!address_watch_.is_active()) return;
   watch_.reset();
+  resume_timer_.disarm();
+  address_timer_.disarm();
   address_watch_.reset();
   // For the next daemon: the name may belong to this socket already.
   if (UniqueFd replacement = address_.finish(link_); replacement.valid()) {
@@ -64,10 +70,10 @@ void Listener::pause(const Status& why) {
     silent_until_ns_ = now + kSilenceNs;
   }
   watch_.reset();
-  resume_at_ns_ = now + kPauseNs;
+  resume_timer_.arm(now + kPauseNs);
 }
 
-void Listener::resume() { resume_at_ns_ = watch().is_ok() ? 0 : os::monotonic_ns() + kPauseNs; }
+void Listener::resume() { resume_timer_.arm(watch().is_ok() ? kNoDeadline : os::monotonic_ns() + kPauseNs); }
 
 // Connections queued at the old socket are accepted first.
 void Listener::replace_socket(UniqueFd replacement) {
@@ -77,14 +83,9 @@ void Listener::replace_socket(UniqueFd replacement) {
   resume();
 }
 
-std::uint64_t Listener::next_deadline_ns() const {
-  if (stopped_) return UINT64_MAX;
-  return resume_at_ns_ == 0 ? address_.next_check_ns() : std::min(resume_at_ns_, address_.next_check_ns());
-}
-
-void Listener::on_deadline(std::uint64_t now_ns) {
-  if (resume_at_ns_ != 0 && now_ns >= resume_at_ns_) resume();
-  if (now_ns >= address_.next_check_ns()) address_.begin(link_);
+void Listener::check_address() {
+  address_timer_.arm(os::monotonic_ns() + kAddressCheckNs);
+  address_.begin(link_);
 }
 
 void Listener::take_address() {

@@ -42,8 +42,7 @@ class Listener {
   void take_address();
   void replace_socket(UniqueFd replacement);
   [[nodiscard]] int socket() const { return link_.fd({DescriptorKind::kListenSocket, 0}); }
-  [[nodiscard]] std::uint64_t next_deadline_ns() const;
-  void on_deadline(std::uint64_t now_ns);
+  void check_address();
 
   EventLoop& loop_;
   KeeperLink& link_;
@@ -51,9 +50,9 @@ class Listener {
   Accepted accepted_;
   EventLoop::Watch watch_;             // of the socket; active while listening
   EventLoop::Watch address_watch_;     // of the event of `address_`
-  std::uint64_t resume_at_ns_ = 0;     // 0: not paused
   std::uint64_t silent_until_ns_ = 0;  // pauses are not logged before that
-  bool stopped_ = false;
+  EventLoop::Timer resume_timer_;      // armed while paused
+  EventLoop::Timer address_timer_;     // armed from start() to stop()
 };
 
 }  // namespace entrepot

@@ -76,6 +76,7 @@ int start_store(const DaemonConfig& config) {
   if (!listening.is_ok()) return fail(listening.status(), kExitCannotStart);
   // The address is ours now, so any user of our spill subdirectory is a stranger.
   if (const Status usable = validate_spill_config(os::system_file_io(), config); !usable.is_ok()) {
+    remove_unused_spill_subfolders(os::system_file_io(), config);
     if (const Status removed = os::remove_file(config.socket_path); !removed.is_ok()) fail(removed, kExitCannotStart);
     return fail(usable, kExitCannotStart);
   }
@@ -86,7 +87,10 @@ int start_store(const DaemonConfig& config) {
   }
   KeeperOptions options = keeper_options(config);
   options.recovered_from_crash = recovered_from_crash;
-  return Keeper(std::move(options)).run_new(listening.take(), lock.take());
+  Keeper keeper(std::move(options));  // holds the address until this function returns
+  const int code = keeper.run_new(listening.take(), lock.take());
+  if (code != 0) remove_unused_spill_subfolders(os::system_file_io(), config);
+  return code;
 }
 
 }  // namespace

@@ -104,10 +104,10 @@ void ObjectRequests::lookup(Request& request) {
   const std::optional<HeldRequest> held = request.hold(kWaiterCost + body.ids.size());
   if (!held) return;
   store_.lookup(request.origin(), std::move(body.ids), body.timeout_ms, body.load_ms,
-                [held = *held](const std::vector<LookupOutcome>& found) {
+                [held = *held](const std::vector<LookupOutcome>& outcomes) {
                   LookupReply reply;
-                  reply.results.reserve(found.size());
-                  for (const LookupOutcome& outcome : found)
+                  reply.results.reserve(outcomes.size());
+                  for (const LookupOutcome& outcome : outcomes)
                     reply.results.push_back({outcome.code, outcome.slot, outcome.generation,
                                              static_cast<std::uint8_t>(outcome.resident ? 1 : 0), outcome.message});
                   held.reply(reply);

@@ -1,11 +1,9 @@
 #include "daemon/program_check.h"
 
-#include <system_error>
-#include <thread>
 #include <utility>
 
-#include "base/text.h"
 #include "os/events.h"
+#include "os/thread.h"
 
 namespace entrepot {
 
@@ -19,18 +17,16 @@ Status ProgramCheck::start(std::string path, std::vector<std::string> arguments,
     return Status(Code::kStoreUnavailable, "another program is already being checked for an upgrade of this store",
                   true);
   }
-  try {
-    std::thread([shared = shared_, path = std::move(path), arguments = std::move(arguments)] {
-      Result<Program> answer = open_program(path, arguments);
-      {
-        const std::lock_guard<std::mutex> lock(shared->mutex);
-        shared->answer.emplace(std::move(answer));
-      }
-      os::signal_event(shared->event.get());
-    }).detach();
-  } catch (const std::system_error& error) {
-    return Status(Code::kStoreFull, concat("cannot start a thread for the upgrade: ", error.what()), true);
-  }
+  const auto check = [shared = shared_, path = std::move(path), arguments = std::move(arguments)] {
+    Result<Program> answer = open_program(path, arguments);
+    {
+      const std::lock_guard<std::mutex> lock(shared->mutex);
+      shared->answer.emplace(std::move(answer));
+    }
+    os::signal_event(shared->event.get());
+  };
+  ASSIGN_OR_RETURN(std::thread thread, os::start_thread("a thread for the upgrade", check));
+  thread.detach();
   done_ = std::move(done);
   return Status::ok();
 }

@@ -9,6 +9,7 @@
 #include "os/mapping.h"
 #include "os/memfd.h"
 #include "os/memory_info.h"
+#include "os/thread.h"
 
 namespace entrepot {
 
@@ -74,8 +75,13 @@ Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bo
 
 Status Provisioner::start(int event_fd) {
   event_fd_ = event_fd;
-  // Signals belong to the event loop: the thread inherits the mask in which they are already blocked.
-  thread_ = std::thread([this] { run(); });
+  return ensure_running();
+}
+
+// Signals belong to the event loop: the thread inherits the mask in which they are already blocked.
+Status Provisioner::ensure_running() {
+  if (thread_.joinable()) return Status::ok();
+  ASSIGN_OR_RETURN(thread_, os::start_thread("the thread that allocates memory", [this] { run(); }));
   return Status::ok();
 }
 
@@ -90,10 +96,16 @@ void Provisioner::stop() {
 }
 
 void Provisioner::add(ProvisionJob job) {
+  const Status running = ensure_running();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     cancelled_.erase({job.segment, job.generation});
-    enqueue(std::move(job), false);
+    if (running.is_ok()) {
+      enqueue(std::move(job), false);
+    } else {
+      finished_.push_back({job.segment, job.generation, MemoryKind::kUnknown, running});
+      os::signal_event(event_fd_);
+    }
   }
   changed_.notify_all();
 }
@@ -121,6 +133,7 @@ void Provisioner::cancel(std::uint32_t segment, std::uint32_t generation) {
 }
 
 void Provisioner::return_pages(std::uint32_t segment, UniqueFd fd, std::uint64_t bytes) {
+  static_cast<void>(ensure_running());  // otherwise they are returned once there is a thread, or with the descriptor
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     to_punch_.push_back({segment, bytes, std::move(fd)});

@@ -49,7 +49,8 @@ class Provisioner {
   Provisioner(const Provisioner&) = delete;
   Provisioner& operator=(const Provisioner&) = delete;
 
-  // `event_fd` is signalled when take_finished() has results; it must outlive the provisioner.
+  // `event_fd` is signalled when take_finished() has results; it must outlive the provisioner. If it fails because no
+  // thread can be started, each job tries again, and fails with that reason.
   [[nodiscard]] Status start(int event_fd);
   void stop();  // waits for the current step
 
@@ -64,6 +65,7 @@ class Provisioner {
  private:
   using Key = std::pair<std::uint32_t, std::uint32_t>;
 
+  [[nodiscard]] Status ensure_running();
   void run();
   [[nodiscard]] std::optional<Provisioned> fill(const ProvisionJob& job);  // none: interrupted by urgent work
   [[nodiscard]] bool cancelled(const ProvisionJob& job);
@@ -79,7 +81,7 @@ class Provisioner {
   void enqueue(ProvisionJob job, bool in_front);  // mutex_ held; position among jobs of the same urgency
 
   int event_fd_ = -1;
-  std::thread thread_;
+  std::thread thread_;  // guarded by the thread that calls start(), stop(), add() and return_pages()
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ProvisionJob> queue_;     // guarded by mutex_; urgent ones first

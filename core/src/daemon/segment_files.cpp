@@ -37,8 +37,8 @@ Status SegmentFiles::begin(std::uint32_t segment, std::uint32_t generation, std:
 }
 
 Result<DescriptorTag> SegmentFiles::tag_of(std::uint32_t segment) const {
-  const auto found = link_.all().lower_bound({DescriptorKind::kSegment, 0});
-  for (auto it = found; it != link_.all().end() && it->first.kind == DescriptorKind::kSegment; ++it) {
+  const auto first = link_.all().lower_bound({DescriptorKind::kSegment, 0});
+  for (auto it = first; it != link_.all().end() && it->first.kind == DescriptorKind::kSegment; ++it) {
     if (static_cast<std::uint32_t>(it->first.number) == segment) return it->first;
   }
   return Status(Code::kInternal, concat("segment ", segment, " has no memory"));
@@ -73,19 +73,19 @@ void SegmentFiles::drop(std::uint32_t segment, std::uint32_t generation) {
 }
 
 MemorySource::Existing SegmentFiles::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
-  Existing found;
+  Existing existing;
   const int fd = link_.fd(segment_tag(segment, generation));
-  if (fd < 0) return found;
+  if (fd < 0) return existing;
   const auto size = os::file_bytes(fd);
-  found.exists = size.is_ok() && *size == bytes;
-  if (!found.exists) return found;
+  existing.exists = size.is_ok() && *size == bytes;
+  if (!existing.exists) return existing;
   auto holes = os::holes(fd, bytes);
   if (holes.is_ok()) {
-    found.holes = holes.take();
+    existing.holes = holes.take();
   } else {
     log_warning("treating segment ", segment, " as fully allocated: ", holes.status().message());
   }
-  return found;
+  return existing;
 }
 
 void SegmentFiles::take_finished() {

@@ -39,12 +39,11 @@ Status Server::start() {
     os::clear_event(parts_.spill_event);
     if (parts_.spill != nullptr) parts_.store.take_spill_completions();
   }));
-  parts_.loop.add_deadline([this] { return parts_.store.next_deadline_ns(); },
-                           [this](std::uint64_t) {
-                             parts_.store.tick();
-                             parts_.store.run_pending();
-                           });
-  parts_.loop.add_deadline([this] { return idle_deadline_ns(); }, [](std::uint64_t) {});  // run() looks each turn
+  store_timer_ = parts_.loop.timer([this](std::uint64_t) {
+    parts_.store.tick();
+    parts_.store.run_pending();
+  });
+  idle_timer_ = parts_.loop.timer([this](std::uint64_t) { stop_if_idle(); });
   registry_.watch_adopted_clients();
   return Status::ok();
 }
@@ -52,11 +51,13 @@ Status Server::start() {
 Status Server::run() {
   parts_.store.run_pending();
   while (state_ == State::kRunning) {
+    store_timer_.arm(parts_.store.next_deadline_ns());
     if (const Status waited = parts_.loop.dispatch(); !waited.is_ok()) return waited.with_context("waiting for events");
     connections_.read_more();
     parts_.store.run_pending();
+    store_timer_.arm(parts_.store.next_deadline_ns());
     parts_.loop.run_due();
-    stop_if_idle();
+    watch_idleness();
   }
   const bool hands_over = state_ == State::kHandingOver;
   if (!hands_over) log_info("shutting down: ", parts_.store.parts().catalog.count(), " objects are discarded");
@@ -92,21 +93,17 @@ void Server::take_signals() {
   }
 }
 
-void Server::stop_if_idle() {
+void Server::watch_idleness() {
   if (parts_.config.idle_exit_seconds == 0) return;
-  if (!parts_.store.is_idle() || !connections_.is_empty()) {
-    idle_since_ns_ = 0;
-    return;
-  }
-  const std::uint64_t now = os::monotonic_ns();
-  if (idle_since_ns_ == 0) idle_since_ns_ = now;
-  if (now < idle_deadline_ns()) return;
-  log_info("idle for ", parts_.config.idle_exit_seconds, " s: stopping the store");
-  stop(State::kStopping);
+  if (!is_idle()) return idle_timer_.disarm();
+  if (idle_timer_.is_armed()) return;
+  idle_timer_.arm(os::monotonic_ns() + parts_.config.idle_exit_seconds * kNsPerSecond);
 }
 
-std::uint64_t Server::idle_deadline_ns() const {
-  return idle_since_ns_ == 0 ? UINT64_MAX : idle_since_ns_ + parts_.config.idle_exit_seconds * kNsPerSecond;
+void Server::stop_if_idle() {
+  if (!is_idle()) return;  // no longer, since this turn
+  log_info("idle for ", parts_.config.idle_exit_seconds, " s: stopping the store");
+  stop(State::kStopping);
 }
 
 }  // namespace entrepot

@@ -3,7 +3,8 @@
 //   running ──the keeper has another program──▶ handing over ──▶ ended, as if it had died: nothing is released
 //     └──Shutdown, a signal, or idle for long──▶ stopping ──▶ ended: objects are discarded, and the keeper ends too
 //
-// Each turn: events, frames that were left in buffers, the store's pending work, deadlines.
+// Each turn: events, frames that were left in buffers, the store's pending work, timers. One of these stands for all
+// that the store does at certain times; it is set anew whenever that may have changed.
 #pragma once
 
 #include <cstdint>
@@ -54,13 +55,13 @@ class Server {
 
   void stop(State next);
   void take_signals();
+  [[nodiscard]] bool is_idle() const { return parts_.store.is_idle() && connections_.is_empty(); }
+  void watch_idleness();
   void stop_if_idle();
-  [[nodiscard]] std::uint64_t idle_deadline_ns() const;
 
   Parts parts_;
   UniqueFd signals_;
   State state_ = State::kRunning;
-  std::uint64_t idle_since_ns_ = 0;  // 0: not idle
   Connections connections_;
   ClientRegistry registry_;
   Upgrader upgrader_;
@@ -68,6 +69,8 @@ class Server {
   ClientService service_;
   EventLoop::Watch signals_watch_;
   EventLoop::Watch spill_watch_;
+  EventLoop::Timer store_timer_;
+  EventLoop::Timer idle_timer_;  // armed while idle, if that ends the store
 };
 
 }  // namespace entrepot

@@ -69,9 +69,9 @@ void SessionRequests::resolve_name(Request& request) {
   const std::optional<HeldRequest> held = request.hold();
   if (!held) return;
   store_.resolve_name(request.origin(), body.session, body.name, body.timeout_ms,
-                      [held = *held](const Result<NameOutcome>& found) {
-                        if (!found.is_ok()) return held.refuse(found.status());
-                        held.reply(NameReply{found->id, found->generation});
+                      [held = *held](const Result<NameOutcome>& outcome) {
+                        if (!outcome.is_ok()) return held.refuse(outcome.status());
+                        held.reply(NameReply{outcome->id, outcome->generation});
                       });
 }
 

@@ -93,6 +93,13 @@ Status validate_spill_config(os::FileIo& io, const DaemonConfig& config) {
   return opened.is_ok() ? Status::ok() : opened.status();
 }
 
+void remove_unused_spill_subfolders(os::FileIo& io, const DaemonConfig& config) {
+  if (!config.spill) return;
+  if (config.spill_paths.empty()) remove_unused_subfolder(io, default_spill_folder(), config.socket_path);
+  for (const std::string& folder : config.spill_paths)
+    remove_unused_subfolder(io, folder, config.socket_path);
+}
+
 std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config, std::uint64_t capacity_bytes,
                                        const InstanceId& instance, SegmentMappings::Open segments, int event_fd,
                                        std::string& disabled_reason) {

@@ -22,6 +22,9 @@ namespace entrepot {
 // kAccessDenied and the like with the directory's name. An unusable default directory does not prevent the start.
 [[nodiscard]] Status validate_spill_config(os::FileIo& io, const DaemonConfig& config);
 
+// Removes what a failed start created in the spill directories, if nothing was spilled there.
+void remove_unused_spill_subfolders(os::FileIo& io, const DaemonConfig& config);
+
 // Null if spilling is off; `disabled_reason` then says why, for people.
 [[nodiscard]] std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config,
                                                      std::uint64_t capacity_bytes, const InstanceId& instance,

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "daemon/event_loop.h"
+#include "daemon/keeper_channel.h"
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
 #include "daemon/segment_files.h"
@@ -131,7 +132,8 @@ void announce(int ready_fd) {
   }
 }
 
-Status serve(const DaemonConfig& config, UniqueFd keeper_channel) {
+// Sets `is_ready` once clients are served.
+Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready) {
   RETURN_IF_ERROR(os::ignore_sigpipe());
   ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}));
   ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
@@ -140,6 +142,12 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel) {
   RETURN_IF_ERROR(link.take_over());
   RETURN_IF_ERROR(lock_store(link));
   bool is_new = true;
+  // A new store needs its threads; a restarted daemon has something to lose, so it tries again whenever it needs one.
+  const auto required = [&is_new](const Status& started) {
+    if (started.is_ok() || is_new) return started;
+    log_warning("continuing without it for now: ", started.message());
+    return Status::ok();
+  };
   ASSIGN_OR_RETURN(ControlMemory memory, open_memory(link, is_new));
 
   StoreOptions options;
@@ -159,7 +167,8 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel) {
 
   ASSIGN_OR_RETURN(const UniqueFd event, os::create_event_fd());
   Provisioner provisioner;
-  RETURN_IF_ERROR(provisioner.start(event.get()));
+  RETURN_IF_ERROR(required(start_log_thread()));
+  RETURN_IF_ERROR(required(provisioner.start(event.get())));
   SegmentFiles segments(link, provisioner);
   ASSIGN_OR_RETURN(const UniqueFd spill_event, os::create_event_fd());
   const auto open_segment = [&segments](std::uint32_t segment, std::uint32_t generation) {
@@ -168,6 +177,7 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel) {
   const std::unique_ptr<SpillFiles> spill =
       open_spill(os::system_file_io(), config, options.capacity_bytes, memory.instance(), open_segment,
                  spill_event.get(), options.no_spill_reason);
+  if (spill != nullptr && is_new) RETURN_IF_ERROR(spill->threads_status());
   const SystemClock clock;
   Store store(memory, segments, clock, options, spill.get());
   segments.on_done([&store](const Provisioned& provisioned) {
@@ -186,6 +196,8 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel) {
   log_info("store ", to_hex(memory.instance()), " of ", format_bytes(options.capacity_bytes), " at ",
            config.socket_path);
   announce(config.ready_fd);
+  is_ready = true;
+  link.send_ready();
   return server.run();
 }
 
@@ -208,10 +220,11 @@ Status check_capacity(const DaemonConfig& config) {
 
 int run_server(const DaemonConfig& config, UniqueFd keeper_channel) {
   os::outlive_parent();  // the parent is the keeper, which may die from now on
-  const Status served = serve(config, std::move(keeper_channel));
+  bool is_ready = false;
+  const Status served = serve(config, std::move(keeper_channel), is_ready);
   if (served.is_ok()) return 0;
-  log_error("the daemon cannot continue: ", served.to_string());
-  return 1;
+  log_error(is_ready ? "the daemon cannot continue: " : "the daemon cannot start: ", served.to_string());
+  return is_ready ? 1 : kExitDaemonCannotStart;
 }
 
 }  // namespace entrepot

@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -111,30 +110,13 @@ Result<UniqueFd> create_event_fd() {
 }
 
 void signal_event(int event_fd) {
-  const std::uint64_t one = 1;
+  const std::uint64_t increment = 1;
   // EAGAIN: the counter is full, so the descriptor is already readable.
-  while (::write(event_fd, &one, sizeof(one)) < 0 && errno == EINTR) {
+  while (::write(event_fd, &increment, sizeof(increment)) < 0 && errno == EINTR) {
   }
 }
 
 void clear_event(int event_fd) { drain_counter(event_fd); }
-
-Result<UniqueFd> create_timer_fd() {
-  UniqueFd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!fd.valid()) return errno_status(errno, "timerfd_create");
-  return fd;
-}
-
-Status set_timer(int timer_fd, std::uint64_t first_ms, std::uint64_t period_ms) {
-  const auto spec = [](std::uint64_t ms) {
-    return timespec{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000 * 1'000'000)};
-  };
-  const itimerspec when{spec(period_ms), spec(first_ms)};
-  if (::timerfd_settime(timer_fd, 0, &when, nullptr) != 0) return errno_status(errno, "timerfd_settime");
-  return Status::ok();
-}
-
-void clear_timer(int timer_fd) { drain_counter(timer_fd); }
 
 Result<UniqueFd> create_signal_fd(std::initializer_list<int> signals) {
   sigset_t set;

@@ -47,11 +47,6 @@ class Poller {
 void signal_event(int event_fd);  // any thread
 void clear_event(int event_fd);
 
-// Timer: fires after `first_ms`, then every `period_ms` (0: once). set_timer(fd, 0) stops it.
-[[nodiscard]] Result<UniqueFd> create_timer_fd();
-[[nodiscard]] Status set_timer(int timer_fd, std::uint64_t first_ms, std::uint64_t period_ms = 0);
-void clear_timer(int timer_fd);  // call after it became readable
-
 // Blocks the signals in the calling thread (and threads it creates later) and delivers them to the descriptor.
 [[nodiscard]] Result<UniqueFd> create_signal_fd(std::initializer_list<int> signals);
 [[nodiscard]] Result<int> read_signal(int signal_fd);  // 0: none pending

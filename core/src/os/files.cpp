@@ -65,9 +65,9 @@ Result<UniqueFd> lock_file(const std::string& path) {
 
 bool is_file_at(int fd, const std::string& path) {
   struct stat open{};
-  struct stat there{};
-  return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &there) == 0 && there.st_ino == open.st_ino &&
-         there.st_dev == open.st_dev;
+  struct stat existing{};
+  return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &existing) == 0 && existing.st_ino == open.st_ino &&
+         existing.st_dev == open.st_dev;
 }
 
 Status replace_text(int fd, std::string_view text) {

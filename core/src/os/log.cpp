@@ -90,6 +90,11 @@ void log_in_background() {
   g_writer.store(new os::LogWriter(STDERR_FILENO, kPendingBytes, dropped_line), std::memory_order_release);
 }
 
+Status start_log_thread() {
+  os::LogWriter* const writer = g_writer.load(std::memory_order_acquire);
+  return writer == nullptr ? Status::ok() : writer->start();
+}
+
 bool flush_log() {
   os::LogWriter* const writer = g_writer.load(std::memory_order_acquire);
   return writer == nullptr ||

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
 #include "base/text.h"
 
 namespace entrepot {
@@ -21,6 +22,8 @@ void set_log_role(std::string_view role);  // default "entrepot"; call before ot
 // nobody: lines beyond a backlog of 128 KiB are dropped, counted and reported. Call at startup, before the first line
 // is logged. Without it, each line is written at once by the thread that logs it.
 void log_in_background();
+// Starts that thread, which otherwise starts with the first line. Without it, lines are written by flush_log() only.
+[[nodiscard]] Status start_log_thread();
 inline constexpr std::uint64_t kFlushLimitMs = 1000;
 inline constexpr std::uint64_t kStalledWriteMs = 100;
 // Waits until all lines are written; call before the process exits or execs. Waits at most kFlushLimitMs, and at most

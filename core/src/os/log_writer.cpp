@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <csignal>
-#include <system_error>
-#include <thread>
 #include <utility>
+
+#include "os/fork.h"
+#include "os/thread.h"
 
 namespace entrepot::os {
 
@@ -101,7 +101,6 @@ LogWriter::~LogWriter() {
 }
 
 void LogWriter::add(std::string_view line) {
-  bool starts = false;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     if (line.size() > state_->capacity - state_->pending.size()) {
@@ -109,27 +108,28 @@ void LogWriter::add(std::string_view line) {
       return;
     }
     state_->pending.append(line);
-    starts = !std::exchange(state_->has_thread, true);
   }
-  if (starts) start_thread(state_);
+  // If no thread can be started now, the lines stay queued; the next add() tries again, and flush() writes them.
+  static_cast<void>(start());
   state_->changed.notify_one();
 }
 
 // Blocks all signals in the writer thread, which are for the threads that wait for them. A write to a broken pipe or
 // beyond the file size limit then fails like any other.
-void LogWriter::start_thread(const std::shared_ptr<State>& state) {
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  const bool blocked = ::pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
-  try {
-    std::thread([state] { run(state); }).detach();
-  } catch (const std::system_error&) {
-    // No thread can be created now: the lines stay queued, and the next add() tries again.
-    const std::lock_guard<std::mutex> lock(state->mutex);
-    state->has_thread = false;
+Status LogWriter::start() {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (std::exchange(state_->has_thread, true)) return Status::ok();
   }
-  if (blocked) ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const BlockedSignals blocked;
+  auto thread = start_thread("the thread that writes the log", [state = state_] { run(state); });
+  if (thread.is_ok()) {
+    thread->detach();
+    return Status::ok();
+  }
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->has_thread = false;
+  return thread.status();
 }
 
 void LogWriter::run(const std::shared_ptr<State>& state) {
@@ -160,7 +160,39 @@ void LogWriter::run(const std::shared_ptr<State>& state) {
   }
 }
 
+// Without a thread, the caller writes: it has to wait in any case. Whole lines that fit into a pipe at once, so that no
+// write blocks once there is room.
+void LogWriter::write_here(std::chrono::milliseconds unread_at_most) {
+  std::string lines;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (state_->has_thread) return;
+    std::swap(lines, state_->pending);
+  }
+  Output output(state_->fd, state_->progress);
+  std::string_view rest = lines;
+  std::uint64_t lost = 0;
+  while (!rest.empty()) {
+    pollfd entry{state_->fd, POLLOUT, 0};
+    if (::poll(&entry, 1, static_cast<int>(unread_at_most.count())) <= 0) break;
+    const std::string_view piece = next_piece(rest);
+    rest.remove_prefix(piece.size());
+    lost += output.write(piece);
+  }
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->dropped += lost + count_lines(rest);
+}
+
 bool LogWriter::flush(std::chrono::milliseconds at_most, std::chrono::milliseconds unread_at_most) {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (state_->pending.empty() && !state_->writing) return true;
+  }
+  if (!start().is_ok()) {
+    const std::uint64_t dropped_before = dropped();
+    write_here(unread_at_most);
+    return dropped() == dropped_before;
+  }
   std::unique_lock<std::mutex> lock(state_->mutex);
   const auto end = std::chrono::steady_clock::now() + at_most;
   while (!state_->pending.empty() || state_->writing) {

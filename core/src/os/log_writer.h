@@ -19,6 +19,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
+
 namespace entrepot::os {
 
 class LogWriter {
@@ -37,6 +39,9 @@ class LogWriter {
   // Waits until all lines are written or dropped, at most `at_most`, and at most `unread_at_most` for any single write,
   // counting the time that it has already waited. False: some lines are neither.
   bool flush(std::chrono::milliseconds at_most, std::chrono::milliseconds unread_at_most);
+  // Starts the thread already now, to learn whether that is possible. Without one, lines wait for flush(), or for the
+  // next add(), which tries again.
+  [[nodiscard]] Status start();
   [[nodiscard]] std::uint64_t dropped() const;
 
  private:
@@ -61,7 +66,7 @@ class LogWriter {
   };
 
   static void run(const std::shared_ptr<State>& state);
-  static void start_thread(const std::shared_ptr<State>& state);
+  void write_here(std::chrono::milliseconds unread_at_most);
 
   const std::shared_ptr<State> state_;  // shared with the thread
 };

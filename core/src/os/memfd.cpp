@@ -86,7 +86,7 @@ Result<std::uint64_t> resident_bytes(int fd) {
 }
 
 Result<std::vector<std::pair<std::uint64_t, std::uint64_t>>> holes(int fd, std::uint64_t bytes) {
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> holes;
   ASSIGN_OR_RETURN(const std::uint64_t resident, resident_bytes(fd));
   std::uint64_t at = resident >= bytes ? bytes : 0;
   while (at < bytes) {
@@ -96,10 +96,10 @@ Result<std::vector<std::pair<std::uint64_t, std::uint64_t>>> holes(int fd, std::
     const off_t data = ::lseek(fd, hole, SEEK_DATA);
     if (data < 0 && errno != ENXIO) return errno_status(errno, "looking for data after a hole");
     const std::uint64_t end = data < 0 ? bytes : std::min(static_cast<std::uint64_t>(data), bytes);
-    found.emplace_back(static_cast<std::uint64_t>(hole), end - static_cast<std::uint64_t>(hole));
+    holes.emplace_back(static_cast<std::uint64_t>(hole), end - static_cast<std::uint64_t>(hole));
     at = end;
   }
-  return found;
+  return holes;
 }
 
 Result<bool> same_file(int a, int b) {

@@ -51,9 +51,9 @@ struct Controller {
 
 // Parses /proc/self/cgroup: "0::/path" is version 2, "N:...,memory,...:/path" version 1.
 std::vector<Controller> controllers(const std::string& root) {
-  std::vector<Controller> found;
+  std::vector<Controller> controllers;
   const Result<std::string> text = read_file(root + "/proc/self/cgroup");
-  if (!text.is_ok()) return found;
+  if (!text.is_ok()) return controllers;
   std::string_view rest = *text;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -65,13 +65,13 @@ std::vector<Controller> controllers(const std::string& root) {
     const std::string names = concat(",", line.substr(first + 1, second - first - 1), ",");
     const std::string group(line.substr(second + 1));
     if (names == ",,") {
-      found.push_back({root + "/sys/fs/cgroup", group, "memory.max", "memory.current", "inactive_file"});
+      controllers.push_back({root + "/sys/fs/cgroup", group, "memory.max", "memory.current", "inactive_file"});
     } else if (names.find(",memory,") != std::string::npos) {
-      found.push_back({root + "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                       "total_inactive_file"});
+      controllers.push_back({root + "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                             "total_inactive_file"});
     }
   }
-  return found;
+  return controllers;
 }
 
 void consider(MemoryInfo& info, const Controller& controller, const std::string& folder) {

@@ -19,6 +19,7 @@
 #include "os/events.h"
 #include "os/process.h"
 #include "os/process_handle.h"
+#include "os/thread.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX leaves the declaration to the program
 
@@ -145,7 +146,7 @@ Result<Child> spawn(const SpawnOptions& options) {
   plan.report = write_end.get();
 
   const pid_t pid = ::fork();
-  if (pid < 0) return errno_status(errno, concat("fork for ", options.program));
+  if (pid < 0) return not_started(errno, concat("a process for ", options.program));
   if (pid == 0) run_child(options.program.c_str(), plan);
 
   write_end.reset();

@@ -35,10 +35,10 @@ Status take_store_lock(int fd, Deadline deadline) {
     pause_ms(kRetryMs);
   }
   struct flock other = whole_file();
-  const bool known = ::fcntl(fd, F_GETLK, &other) == 0 && other.l_type != F_UNLCK;
+  const bool is_holder_known = ::fcntl(fd, F_GETLK, &other) == 0 && other.l_type != F_UNLCK;
   return Status(Code::kTimeout,
-                concat("another daemon still holds this store", known ? concat(" (process ", other.l_pid, ")") : "",
-                       ": it must exit first"),
+                concat("another daemon still holds this store",
+                       is_holder_known ? concat(" (process ", other.l_pid, ")") : "", ": it must exit first"),
                 true);
 }
 

@@ -18,22 +18,23 @@ BlobWriter::BlobWriter(ControlMemory& memory)
     : table_(memory.region(RegionKind::kBlobs), memory.root().blob_high_water) {}
 
 BlobAdoption BlobWriter::adopt() {
-  BlobAdoption found;
+  BlobAdoption adoption;
   table_.adopt([&](std::uint32_t index, const Blob& blob) {
     const std::uint64_t word = blob.word.load(std::memory_order_acquire);
     const auto state = static_cast<BlobState>(Word::state(word));
     if (state == BlobState::kSealed && blob.crc == blob_crc(blob, Word::generation(word))) {
-      found.sealed.push_back(index);
+      adoption.sealed.push_back(index);
     } else if (state == BlobState::kSpilled && blob.spill_location != 0) {
-      found.spilled.push_back(index);  // its copy is checked on reload; its place may be half written and is not used
+      adoption.spilled.push_back(
+          index);  // its copy is checked on reload; its place may be half written and is not used
     } else {
       table_.set_state(index, static_cast<std::uint8_t>(BlobState::kLost));
-      found.damaged.push_back(index);
+      adoption.damaged.push_back(index);
     }
     return true;
   });
   references_.assign(table_.size(), 0);
-  return found;
+  return adoption;
 }
 
 std::uint32_t BlobWriter::publish(std::uint32_t number, const BlobLocation& place, MemoryKind kind) {

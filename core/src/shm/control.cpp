@@ -32,8 +32,8 @@ std::uint64_t small_capacity(RegionKind kind) {
 
 std::uint64_t requested_capacity(const std::map<RegionKind, std::uint64_t>& capacities, RegionKind kind,
                                  std::uint64_t otherwise) {
-  const auto found = capacities.find(kind);
-  return found == capacities.end() ? otherwise : found->second;
+  const auto match = capacities.find(kind);
+  return match == capacities.end() ? otherwise : match->second;
 }
 
 Status start_root(Region& region) {
@@ -98,12 +98,12 @@ Result<ControlMemory> ControlMemory::adopt(std::map<RegionKind, UniqueFd> fds) {
   ControlMemory memory;
   std::optional<InstanceId> instance;  // set by the root, which is first in the list
   for (const RegionKind kind : kAllRegions) {
-    const auto found = fds.find(kind);
-    if (found == fds.end() || !found->second.valid()) {
+    const auto match = fds.find(kind);
+    if (match == fds.end() || !match->second.valid()) {
       return Status(Code::kCorruptData, concat("region ", region_name(kind), " is missing from the ", fds.size(),
                                                " descriptors of the store; it cannot be adopted, start a new store"));
     }
-    ASSIGN_OR_RETURN(memory.region(kind), Region::adopt(std::move(found->second), kind, instance));
+    ASSIGN_OR_RETURN(memory.region(kind), Region::adopt(std::move(match->second), kind, instance));
     instance = memory.region(kind).instance();
   }
   RETURN_IF_ERROR(check_marks(memory));

@@ -20,7 +20,7 @@ DirectoryWriter::DirectoryWriter(ControlMemory& memory)
     : table_(memory.region(RegionKind::kSlots), memory.root().slot_high_water) {}
 
 DirectoryAdoption DirectoryWriter::adopt() {
-  DirectoryAdoption found;
+  DirectoryAdoption adoption;
   table_.adopt([&](std::uint32_t index, const Slot& slot) {
     const std::uint64_t word = slot.word.load(std::memory_order_acquire);
     const auto state = static_cast<ObjectState>(Word::state(word));
@@ -29,19 +29,19 @@ DirectoryAdoption DirectoryWriter::adopt() {
     const bool findable =
         state == ObjectState::kSealed || state == ObjectState::kEvicting || state == ObjectState::kSpilled;
     if (is_intact && findable) {
-      found.sealed.push_back(index);
+      adoption.sealed.push_back(index);
     } else if (is_intact && state == ObjectState::kDeleting) {
-      found.deleting.push_back(index);
+      adoption.deleting.push_back(index);
     } else if (is_intact && state == ObjectState::kDropped) {
-      found.dropped.push_back(index);
+      adoption.dropped.push_back(index);
     } else {
       // Not freed here: it may be pinned, and which blobs it references is unknown.
       mark_lost(index);
-      found.damaged.push_back(index);
+      adoption.damaged.push_back(index);
     }
     return true;
   });
-  return found;
+  return adoption;
 }
 
 std::uint64_t DirectoryWriter::publish(std::uint32_t number, const SlotFields& fields, ObjectState state,
@@ -69,17 +69,18 @@ DirectoryReader::DirectoryReader(const ControlView& view)
 
 template <bool (*accepts)(std::uint64_t)>
 std::optional<SlotSnapshot> DirectoryReader::find_if(const IdBytes& id) const {
-  SlotSnapshot found;
+  SlotSnapshot snapshot;
   const auto match = [&](std::uint32_t number) {
     if (number >= capacity_) return false;
     const Slot& slot = slots_[number];
-    found.word = slot.word.load(std::memory_order_acquire);
-    return accepts(found.word) && slot_id_equals(slot, id) && slot.word.load(std::memory_order_acquire) == found.word;
+    snapshot.word = slot.word.load(std::memory_order_acquire);
+    return accepts(snapshot.word) && slot_id_equals(slot, id) &&
+           slot.word.load(std::memory_order_acquire) == snapshot.word;
   };
   const std::optional<std::uint32_t> number = index_.probe(hash_id(id), match);
   if (!number) return std::nullopt;
-  found.slot = *number;
-  return found;
+  snapshot.slot = *number;
+  return snapshot;
 }
 
 template <bool (*accepts)(std::uint64_t)>
@@ -87,12 +88,12 @@ std::optional<SlotSnapshot> DirectoryReader::at_if(std::uint32_t number, std::ui
                                                    const IdBytes& id) const {
   if (number >= capacity_ || number >= high_water()) return std::nullopt;
   const Slot& slot = slots_[number];
-  const SlotSnapshot found{number, slot.word.load(std::memory_order_acquire)};
-  if (!accepts(found.word) || found.generation() != generation || !slot_id_equals(slot, id) ||
-      slot.word.load(std::memory_order_acquire) != found.word) {
+  const SlotSnapshot snapshot{number, slot.word.load(std::memory_order_acquire)};
+  if (!accepts(snapshot.word) || snapshot.generation() != generation || !slot_id_equals(slot, id) ||
+      slot.word.load(std::memory_order_acquire) != snapshot.word) {
     return std::nullopt;
   }
-  return found;
+  return snapshot;
 }
 
 std::optional<SlotSnapshot> DirectoryReader::find(const IdBytes& id) const { return find_if<is_sealed>(id); }

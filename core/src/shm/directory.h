@@ -136,14 +136,14 @@ class DirectoryReader {
   // After pinning: true if the object's record may be read. Its payload may have moved meanwhile; its record has not. A
   // pin published after the daemon's scan sees `evicting` or a later state here; one published before was seen by the
   // scan.
-  [[nodiscard]] bool still_exists(const SlotSnapshot& found) const {
-    const std::uint64_t word = slots_[found.slot].word.load(std::memory_order_seq_cst);
-    return Word::generation(word) == found.generation() && has_record(word);
+  [[nodiscard]] bool still_exists(const SlotSnapshot& snapshot) const {
+    const std::uint64_t word = slots_[snapshot.slot].word.load(std::memory_order_seq_cst);
+    return Word::generation(word) == snapshot.generation() && has_record(word);
   }
 
   // After pinning: true if the slot still has the generation and state of `found`. Sequentially consistent.
-  [[nodiscard]] bool recheck(const SlotSnapshot& found) const {
-    return slots_[found.slot].word.load(std::memory_order_seq_cst) == found.word;
+  [[nodiscard]] bool recheck(const SlotSnapshot& snapshot) const {
+    return slots_[snapshot.slot].word.load(std::memory_order_seq_cst) == snapshot.word;
   }
 
   // Fields may be read only while pinned and rechecked.

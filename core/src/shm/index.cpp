@@ -189,21 +189,21 @@ std::optional<std::uint64_t> IndexWriter::position_of(const IdBytes& id, std::ui
 }
 
 bool IndexWriter::remove(const IdBytes& id, std::uint32_t slot) {
-  const std::optional<std::uint64_t> found = position_of(id, slot);
-  if (!found) return false;
+  const std::optional<std::uint64_t> position = position_of(id, slot);
+  if (!position) return false;
   const std::uint64_t mask = (1ULL << log2_) - 1;
   Entry* entries = table(word_);
   --live_;
   const auto slot_at = [&](std::uint64_t at) {
     return IndexEntry::slot_plus_one(entries[at & mask].load(std::memory_order_relaxed));
   };
-  if (slot_at(*found + 1) != 0) {
-    entries[*found].store(IndexEntry::kTombstone, std::memory_order_release);
+  if (slot_at(*position + 1) != 0) {
+    entries[*position].store(IndexEntry::kTombstone, std::memory_order_release);
     ++tombstones_;
     return true;
   }
   // At the end of a run, no probe has to pass this entry, nor the tombstones before it.
-  std::uint64_t at = *found;
+  std::uint64_t at = *position;
   entries[at].store(0, std::memory_order_release);
   while (slot_at(at - 1) == IndexEntry::kTombstone) {
     at = (at - 1) & mask;
@@ -214,9 +214,9 @@ bool IndexWriter::remove(const IdBytes& id, std::uint32_t slot) {
 }
 
 bool IndexWriter::replace(const IdBytes& id, std::uint32_t old_slot, std::uint32_t new_slot) {
-  const std::optional<std::uint64_t> found = position_of(id, old_slot);
-  if (!found) return false;
-  table(word_)[*found].store(IndexEntry::make(new_slot, tag_of(hash_id(id))), std::memory_order_release);
+  const std::optional<std::uint64_t> position = position_of(id, old_slot);
+  if (!position) return false;
+  table(word_)[*position].store(IndexEntry::make(new_slot, tag_of(hash_id(id))), std::memory_order_release);
   return true;
 }
 

@@ -260,7 +260,7 @@ struct alignas(64) Blob {
 static_assert(sizeof(Blob) == 64);
 
 // ---- records: metadata trees, and the payload of small objects ------------------------------------------------------
-// [RecordHeader][BufferRef x buffer_count][BlobRef x blob_count][tree bytes][padding to 64][inline payload]
+// [RecordHeader][BufferRef x buffer_count][RecordBlob x blob_count][tree bytes][padding to 64][inline payload]
 struct RecordHeader {
   std::uint32_t magic;
   std::uint16_t version;
@@ -288,11 +288,11 @@ struct BufferRef {
 };
 static_assert(sizeof(BufferRef) == 24);
 
-struct BlobRef {
+struct RecordBlob {
   std::uint32_t blob;
   std::uint32_t generation;
 };
-static_assert(sizeof(BlobRef) == 8);
+static_assert(sizeof(RecordBlob) == 8);
 
 // ---- segments -------------------------------------------------------------------------------------------------------
 struct alignas(64) Segment {
@@ -403,7 +403,7 @@ static_assert(sizeof(PinTableHeader) == 64);
 // the memory that the daemon has reserved for the table, initially kPinTableFirstBytes and grown on request.
 inline constexpr std::uint32_t kAccessRing = 512;
 inline constexpr std::uint64_t kPinTableFirstBytes = 12U << 10;
-struct Pin {
+struct PinWord {
   static constexpr std::uint64_t make(std::uint32_t slot, std::uint32_t generation) {
     return (static_cast<std::uint64_t>(generation) << 32) | (slot + 1U);
   }

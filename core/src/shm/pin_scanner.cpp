@@ -16,7 +16,7 @@ class VictimSet {
   explicit VictimSet(std::span<const PinTarget> victims)
       : mask_(std::bit_ceil(std::max<std::size_t>(victims.size() * 2, 16)) - 1), places_(mask_ + 1) {
     for (std::size_t i = 0; i < victims.size(); ++i) {
-      const std::uint64_t pin = Pin::make(victims[i].slot, victims[i].generation);
+      const std::uint64_t pin = PinWord::make(victims[i].slot, victims[i].generation);
       std::size_t at = mix64(pin) & mask_;
       while (places_[at].pin != 0 && places_[at].pin != pin)
         at = (at + 1) & mask_;
@@ -105,9 +105,9 @@ void PinScanner::grow(std::uint32_t client, std::uint32_t reserved_pins) {
 }
 
 std::uint32_t PinScanner::reserved_pins(std::uint32_t client) const {
-  const auto found =
+  const auto match =
       std::find_if(tables_.begin(), tables_.end(), [client](const Table& table) { return table.client == client; });
-  return found == tables_.end() ? 0 : found->reserved_pins;
+  return match == tables_.end() ? 0 : match->reserved_pins;
 }
 
 void PinScanner::remove(std::uint32_t client) {
@@ -123,9 +123,9 @@ std::vector<std::uint8_t> PinScanner::scan(std::span<const PinTarget> victims) c
   std::vector<std::uint8_t> pinned(victims.size(), unreadable_.empty() ? 0 : 1);
   if (victims.empty() || !unreadable_.empty()) return pinned;
   VictimSet set(victims);
-  for_each([&](std::uint32_t, const PinTarget& target) { set.mark(Pin::make(target.slot, target.generation)); });
+  for_each([&](std::uint32_t, const PinTarget& target) { set.mark(PinWord::make(target.slot, target.generation)); });
   for (std::size_t i = 0; i < victims.size(); ++i) {
-    pinned[i] = set.pinned(Pin::make(victims[i].slot, victims[i].generation));
+    pinned[i] = set.pinned(PinWord::make(victims[i].slot, victims[i].generation));
   }
   return pinned;
 }

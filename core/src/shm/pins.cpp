@@ -118,9 +118,9 @@ std::uint32_t PinTable::take_position() {
 
 void PinTable::grow_to(std::uint32_t reserved_pins) {
   reserved_pins = std::min(reserved_pins, capacity_);
-  std::uint32_t known = state_->reserved_pins.load(std::memory_order_relaxed);
-  while (known < reserved_pins &&
-         !state_->reserved_pins.compare_exchange_weak(known, reserved_pins, std::memory_order_acq_rel)) {
+  std::uint32_t current = state_->reserved_pins.load(std::memory_order_relaxed);
+  while (current < reserved_pins &&
+         !state_->reserved_pins.compare_exchange_weak(current, reserved_pins, std::memory_order_acq_rel)) {
   }
 }
 
@@ -142,7 +142,7 @@ std::uint32_t PinTable::pin(std::uint32_t slot, std::uint32_t generation) {
   std::uint32_t mark = high_water.load(std::memory_order_seq_cst);
   while (mark <= position && !high_water.compare_exchange_weak(mark, position + 1, std::memory_order_seq_cst)) {
   }
-  pins_[position].exchange(Pin::make(slot, generation), std::memory_order_seq_cst);
+  pins_[position].exchange(PinWord::make(slot, generation), std::memory_order_seq_cst);
   return position;
 }
 

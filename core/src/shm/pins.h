@@ -68,7 +68,7 @@ class PinTable {
   // Notes a get of the object, for eviction. Entries may be lost if several threads do so at once.
   void record_access(std::uint32_t slot, std::uint32_t generation) {
     const std::uint32_t at = header()->accesses.load(std::memory_order_relaxed);
-    ring_[at % kAccessRing].store(Pin::make(slot, generation), std::memory_order_relaxed);
+    ring_[at % kAccessRing].store(PinWord::make(slot, generation), std::memory_order_relaxed);
     header()->accesses.store(at + 1, std::memory_order_relaxed);
   }
 

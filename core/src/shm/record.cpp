@@ -37,8 +37,8 @@ Status corrupt(const std::string& what) {
   return Status(Code::kCorruptData, concat("record: ", what, "; the object is lost, recompute it"));
 }
 
-bool lists(std::span<const BlobRef> blobs, const BufferRef& buffer) {
-  return std::any_of(blobs.begin(), blobs.end(), [&](const BlobRef& blob) {
+bool lists(std::span<const RecordBlob> blobs, const BufferRef& buffer) {
+  return std::any_of(blobs.begin(), blobs.end(), [&](const RecordBlob& blob) {
     return blob.blob == buffer.blob && blob.generation == buffer.generation;
   });
 }
@@ -119,7 +119,7 @@ Result<RecordView> RecordView::parse(std::span<const std::byte> bytes) {
     return corrupt(concat("its header declares ", header.total_bytes, " bytes, but there are ", bytes.size()));
   }
   const std::uint64_t blobs_offset = sizeof(RecordHeader) + std::uint64_t{header.buffer_count} * sizeof(BufferRef);
-  const std::uint64_t refs_end = blobs_offset + std::uint64_t{header.blob_count} * sizeof(BlobRef);
+  const std::uint64_t refs_end = blobs_offset + std::uint64_t{header.blob_count} * sizeof(RecordBlob);
   if (refs_end > bytes.size()) {
     return corrupt(concat(header.buffer_count, " buffers and ", header.blob_count, " blobs do not fit in ",
                           bytes.size(), " bytes"));
@@ -137,7 +137,7 @@ Result<RecordView> RecordView::parse(std::span<const std::byte> bytes) {
   RecordView view;
   view.bytes_ = bytes;
   view.buffers_ = {reinterpret_cast<const BufferRef*>(bytes.data() + sizeof(RecordHeader)), header.buffer_count};
-  view.blobs_ = {reinterpret_cast<const BlobRef*>(bytes.data() + blobs_offset), header.blob_count};
+  view.blobs_ = {reinterpret_cast<const RecordBlob*>(bytes.data() + blobs_offset), header.blob_count};
   view.tree_ = {reinterpret_cast<const char*>(bytes.data() + header.tree_offset), header.tree_bytes};
   view.payload_ = bytes.subspan(header.inline_offset, header.inline_bytes);
   for (const BufferRef& buffer : view.buffers_) {

@@ -13,7 +13,7 @@ namespace entrepot {
 
 struct RecordParts {
   std::span<const BufferRef> buffers{};
-  std::span<const BlobRef> blobs{};  // distinct
+  std::span<const RecordBlob> blobs{};  // distinct
   std::string_view tree{};
   std::string_view payload{};  // inline
 };
@@ -36,7 +36,7 @@ class RecordView {
   [[nodiscard]] Status check_crc() const;
 
   [[nodiscard]] std::span<const BufferRef> buffers() const { return buffers_; }
-  [[nodiscard]] std::span<const BlobRef> blobs() const { return blobs_; }
+  [[nodiscard]] std::span<const RecordBlob> blobs() const { return blobs_; }
   [[nodiscard]] std::string_view tree() const { return tree_; }
   [[nodiscard]] std::span<const std::byte> payload() const { return payload_; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }  // the whole record
@@ -48,7 +48,7 @@ class RecordView {
  private:
   std::span<const std::byte> bytes_;
   std::span<const BufferRef> buffers_;
-  std::span<const BlobRef> blobs_;
+  std::span<const RecordBlob> blobs_;
   std::string_view tree_;
   std::span<const std::byte> payload_;
 };

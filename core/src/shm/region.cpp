@@ -245,35 +245,35 @@ Result<Region> Region::open(UniqueFd fd, RegionKind kind, const std::optional<In
 
 // Checks magic and versions first: in another layout, even the checksum may be somewhere else.
 Status Region::check(std::uint64_t file_bytes, RegionKind kind, const std::optional<InstanceId>& instance) {
-  const RegionHeader found = *header();
-  if (found.magic != kRegionMagic) return corrupt(kind, "bad magic number");
-  if (found.layout_version != kLayoutVersion) {
+  const RegionHeader existing = *header();
+  if (existing.magic != kRegionMagic) return corrupt(kind, "bad magic number");
+  if (existing.layout_version != kLayoutVersion) {
     return Status(Code::kVersionMismatch,
-                  concat("region ", region_name(kind), " has layout version ", found.layout_version,
+                  concat("region ", region_name(kind), " has layout version ", existing.layout_version,
                          ", but this build supports version ", kLayoutVersion,
                          "; use the version of Entrepot that started the daemon, or restart the daemon"));
   }
-  if (AbiStamp::layout(found.abi_stamp) != AbiStamp::layout(kAbiStamp)) {
+  if (AbiStamp::layout(existing.abi_stamp) != AbiStamp::layout(kAbiStamp)) {
     return Status(
         Code::kVersionMismatch,
         concat("region ", region_name(kind), " was written by a build with layout stamp ",
-               AbiStamp::layout(found.abi_stamp), ", but the stamp of this build is ", AbiStamp::layout(kAbiStamp),
+               AbiStamp::layout(existing.abi_stamp), ", but the stamp of this build is ", AbiStamp::layout(kAbiStamp),
                ", although the layout version is the same; build both from the same sources"));
   }
-  if (found.crc != header_crc(found)) return corrupt(kind, "header checksum mismatch");
-  if (found.kind != kind) return corrupt(kind, concat("its kind is ", found.kind, ", not ", kind));
-  const Result<std::uint64_t> bytes = bytes_for(kind, found.capacity);
+  if (existing.crc != header_crc(existing)) return corrupt(kind, "header checksum mismatch");
+  if (existing.kind != kind) return corrupt(kind, concat("its kind is ", existing.kind, ", not ", kind));
+  const Result<std::uint64_t> bytes = bytes_for(kind, existing.capacity);
   if (!bytes.is_ok()) return corrupt(kind, bytes.status().message());
   if (file_bytes < kRegionHeaderBytes + *bytes) {
     return corrupt(kind, concat("truncated: its header declares ", *bytes, " bytes of entries, but the file has ",
                                 file_bytes, " bytes in total"));
   }
-  if (instance && found.instance != *instance) {
+  if (instance && existing.instance != *instance) {
     return Status(Code::kInvalidReference,
-                  concat("region ", region_name(kind), " belongs to instance ", to_hex(found.instance), ", not to ",
+                  concat("region ", region_name(kind), " belongs to instance ", to_hex(existing.instance), ", not to ",
                          to_hex(*instance), "; the store was replaced, connect again"));
   }
-  capacity_ = found.capacity;
+  capacity_ = existing.capacity;
   entries_bytes_ = *bytes;
   return Status::ok();
 }

@@ -25,15 +25,15 @@ SegmentTable::SegmentTable(ControlMemory& memory)
     : table_(memory.region(RegionKind::kSegments), memory.root().segment_high_water) {}
 
 SegmentAdoption SegmentTable::adopt() {
-  SegmentAdoption found;
+  SegmentAdoption adoption;
   table_.adopt([&](std::uint32_t index, const Segment& segment) {
     const std::uint32_t generation = Word::generation(segment.word.load(std::memory_order_acquire));
     const bool has_valid_state = state(index) <= SegmentState::kQuarantined;
     const bool is_intact = has_valid_state && segment.crc == segment_crc(segment, generation);
-    (is_intact ? found.live : found.damaged).push_back(index);
+    (is_intact ? adoption.live : adoption.damaged).push_back(index);
     return true;
   });
-  return found;
+  return adoption;
 }
 
 Result<std::uint32_t> SegmentTable::add(std::uint64_t bytes) {

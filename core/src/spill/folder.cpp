@@ -111,9 +111,9 @@ Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder,
   const auto space = io.space(opened.path);
   if (!space.is_ok()) return context(space.status());
   opened.device = space->device;
-  const auto found = list_spill_files(opened);  // existing files may be all the space the store needs
-  if (!found.is_ok()) return context(found.status());
-  if (space->free_bytes < reserve_bytes && found->empty()) {
+  const auto files = list_spill_files(opened);  // existing files may be all the space the store needs
+  if (!files.is_ok()) return context(files.status());
+  if (space->free_bytes < reserve_bytes && files->empty()) {
     return Status(Code::kStoreFull,
                   concat("spill folder ", folder, ": its disk has ", format_bytes(space->free_bytes), " free, but ",
                          format_bytes(reserve_bytes),
@@ -143,14 +143,14 @@ Result<SpillFolder> reopen_spill_folder(os::FileIo& io, const SpillFolder& previ
 
 Result<std::vector<SpillFileEntry>> list_spill_files(const SpillFolder& folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, os::list_folder(folder.path));
-  std::vector<SpillFileEntry> found;
+  std::vector<SpillFileEntry> files;
   for (const std::string& name : names) {
     const std::uint16_t number = number_of(name);
     std::string path = concat(folder.path, "/", name);
-    if (number != 0 && os::is_plain_file(path)) found.push_back({number, std::move(path)});
+    if (number != 0 && os::is_plain_file(path)) files.push_back({number, std::move(path)});
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
-  return found;
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
+  return files;
 }
 
 Status remove_store_subfolder(os::FileIo& io, const std::string& subfolder) {
@@ -161,6 +161,19 @@ Status remove_store_subfolder(os::FileIo& io, const std::string& subfolder) {
     if (is_ours(name)) RETURN_IF_ERROR(io.remove(concat(subfolder, "/", name)));
   }
   return os::remove_folder(subfolder);
+}
+
+void remove_unused_subfolder(os::FileIo& io, const std::string& folder, const std::string& socket_path) {
+  const std::string subfolder = store_subfolder(folder, socket_path);
+  const auto is_unused = [&subfolder] {
+    const auto names = os::list_folder(subfolder);
+    return names.is_ok() && *names == std::vector<std::string>{"lock"};
+  };
+  if (!is_unused()) return;
+  const auto lock = os::lock_file(concat(subfolder, "/lock"));
+  if (!lock.is_ok() || !is_unused()) return;
+  const Status removed = remove_store_subfolder(io, subfolder);
+  if (!removed.is_ok()) log_warning("cannot remove the unused spill folder ", subfolder, ": ", removed.message());
 }
 
 std::uint32_t remove_stale_subfolders(os::FileIo& io, const std::string& folder, std::uint64_t now_unix_ns) {

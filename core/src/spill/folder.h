@@ -57,6 +57,9 @@ struct SpillFileEntry {
 // Removes our files from a subdirectory that we hold, and the subdirectory itself.
 [[nodiscard]] Status remove_store_subfolder(os::FileIo& io, const std::string& subfolder);
 
+// Removes the subdirectory that a start which failed has left: nothing in it but its lock, which nobody holds.
+void remove_unused_subfolder(os::FileIo& io, const std::string& folder, const std::string& socket_path);
+
 // Removes subdirectories in `folder` of stores that are not running and were not touched for a day; a bounded number
 // per call. Returns how many were removed.
 std::uint32_t remove_stale_subfolders(os::FileIo& io, const std::string& folder, std::uint64_t now_unix_ns);

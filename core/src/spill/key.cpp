@@ -16,8 +16,8 @@ constexpr std::uint64_t kMaxText = 4096;  // of input that can only be a mistake
 
 // Overwrites a string that held a key.
 void wipe(std::string& text) {
-  for (volatile char& one : text)
-    one = 0;
+  for (volatile char& character : text)
+    character = 0;
 }
 
 Result<SpillKey> parse_and_wipe(std::string& text) {

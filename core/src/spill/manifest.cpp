@@ -69,7 +69,7 @@ Result<SpillManifest::Replay> SpillManifest::open() {
     replace_ = true;
     return replay;
   }
-  replay.found = true;
+  replay.exists = true;
   replay.instance = head->instance;
   std::map<Key, RememberedObject> live;
   std::uint64_t at = head_bytes(cipher_ != nullptr);

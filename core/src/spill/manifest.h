@@ -57,7 +57,7 @@ class SpillManifest {
                 std::shared_ptr<SpillCipher> cipher = nullptr);
 
   struct Replay {
-    bool found = false;
+    bool exists = false;
     InstanceId instance{};  // of the store that wrote it
     std::vector<RememberedObject> objects;
     std::uint64_t dropped_bytes = 0;  // after the last valid record

@@ -13,10 +13,10 @@ class PunchedRanges {
  public:
   // Number of bytes of [offset, offset + bytes) that are holes.
   [[nodiscard]] std::uint64_t punched_bytes(std::uint64_t offset, std::uint64_t bytes) const {
-    std::uint64_t found = 0;
+    std::uint64_t punched = 0;
     for (auto hole = first_beyond(offset); hole != holes_.end() && hole->first < offset + bytes; ++hole)
-      found += std::min(offset + bytes, hole->first + hole->second) - std::max(offset, hole->first);
-    return found;
+      punched += std::min(offset + bytes, hole->first + hole->second) - std::max(offset, hole->first);
+    return punched;
   }
 
   // Marks the range as allocated.

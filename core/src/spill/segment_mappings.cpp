@@ -8,8 +8,8 @@
 namespace entrepot {
 
 Result<BlobBytes> SegmentMappings::at(const BlobLocation& place) {
-  const auto found = mapped_.find(place.segment);
-  if (found == mapped_.end() || found->second.generation != place.segment_generation) {
+  const auto match = mapped_.find(place.segment);
+  if (match == mapped_.end() || match->second.generation != place.segment_generation) {
     ASSIGN_OR_RETURN(const UniqueFd fd, open_(place.segment, place.segment_generation));
     ASSIGN_OR_RETURN(const std::uint64_t bytes, os::file_bytes(fd.get()));
     ASSIGN_OR_RETURN(os::Mapping mapping,

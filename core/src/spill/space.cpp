@@ -36,8 +36,8 @@ Status SpillSpace::open_existing() {
   const std::lock_guard<std::mutex> lock(mutex_);
   adopting_ = true;
   for (std::size_t folder = 0; folder < folders_.size(); ++folder) {
-    ASSIGN_OR_RETURN(const std::vector<SpillFileEntry> found, list_spill_files(folders_[folder]));
-    for (const SpillFileEntry& entry : found) {
+    ASSIGN_OR_RETURN(const std::vector<SpillFileEntry> entries, list_spill_files(folders_[folder]));
+    for (const SpillFileEntry& entry : entries) {
       auto fd = io_.open(entry.path, os::FileUse::kExisting, folders_[folder].direct);
       const auto bytes = fd.is_ok() ? os::file_bytes(fd->get()) : Result<std::uint64_t>(fd.status());
       if (!bytes.is_ok() || files_.contains(entry.number)) {
@@ -274,11 +274,11 @@ std::uint16_t SpillSpace::free_number() {
 
 Status SpillSpace::release(const SpillPosition& place, std::uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = files_.find(place.file);
-  if (found == files_.end()) return Status(Code::kInternal, concat("there is no spill file ", place.file));
-  RETURN_IF_ERROR(found->second->extents.free(place.offset, bytes));
+  const auto match = files_.find(place.file);
+  if (match == files_.end()) return Status(Code::kInternal, concat("there is no spill file ", place.file));
+  RETURN_IF_ERROR(match->second->extents.free(place.offset, bytes));
   used_bytes_ -= bytes;
-  on_emptied(found->second);
+  on_emptied(match->second);
   return Status::ok();
 }
 

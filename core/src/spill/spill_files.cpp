@@ -60,7 +60,8 @@ Status SpillFiles::begin(int event_fd) {
     }
   }
   event_fd_ = event_fd;
-  workers_.start(event_fd, options_.threads);
+  threads_status_ = workers_.start(event_fd, options_.threads);
+  if (!threads_status_.is_ok()) log_warning("spilling is slow or impossible for now: ", threads_status_.message());
   return Status::ok();
 }
 
@@ -84,6 +85,7 @@ Status SpillFiles::write(std::uint64_t ticket, const BlobKey& blob, const BlobLo
     return Status(Code::kInvalidArgument, concat("a blob of ", format_bytes(from.length), " is too large to spill"));
   }
   RETURN_IF_ERROR(space_.check_quota(extent_bytes(from.length, options_.cipher != nullptr)));
+  RETURN_IF_ERROR(workers_.ensure_running());
   ASSIGN_OR_RETURN(BlobBytes bytes, segments_.at(from));
   workers_.add(transfer_of(ticket, blob, from, std::move(bytes)));
   return Status::ok();
@@ -91,6 +93,7 @@ Status SpillFiles::write(std::uint64_t ticket, const BlobKey& blob, const BlobLo
 
 Status SpillFiles::read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from, const BlobLocation& to) {
   if (ended_) return Status(Code::kStoreUnavailable, "the store is shutting down and no longer reloads");
+  RETURN_IF_ERROR(workers_.ensure_running());
   ASSIGN_OR_RETURN(const SpillPosition place, unpack_location(from, blob));
   ASSIGN_OR_RETURN(SpillExtent extent, space_.find(place, extent_of(place, to.length)));
   ASSIGN_OR_RETURN(BlobBytes bytes, segments_.at(to));
@@ -199,8 +202,8 @@ std::vector<SpilledObject> SpillFiles::recover() {
 
 void SpillFiles::adopt_end() {
   // A daemon may die between the end of an object and the record of it, so what was not adopted does not exist.
-  const bool same_store = replay_.found && replay_.instance == options_.instance;
-  if (replay_.found && !same_store) manifest_.begin_new();
+  const bool same_store = replay_.exists && replay_.instance == options_.instance;
+  if (replay_.exists && !same_store) manifest_.begin_new();
   if (same_store) {
     for (const RememberedObject& remembered : replay_.objects) {
       for (const SpilledBlob& blob : remembered.object.blobs) {

@@ -55,13 +55,17 @@ class SpillFiles final : public SpillBackend {
   void remember(const SpilledObject& object) override;
   void forget(const IdBytes& id, std::uint32_t generation) override;
   [[nodiscard]] std::vector<SpilledObject> recover() override;
-  [[nodiscard]] bool has_predecessor() const override { return replay_.found && replay_.instance != options_.instance; }
+  [[nodiscard]] bool has_predecessor() const override {
+    return replay_.exists && replay_.instance != options_.instance;
+  }
 
   void discard_all() override;
 
   [[nodiscard]] SpillStats stats() const override;
 
   [[nodiscard]] const std::vector<SpillFolder>& folders() const { return space_.folders(); }
+  // Failure if not all threads could be started in open(); missing ones are started later, if they can be.
+  [[nodiscard]] const Status& threads_status() const { return threads_status_; }
   // Whether all records are written and all released space is freed and returned; for tests.
   [[nodiscard]] bool is_drained() const;
 
@@ -98,6 +102,7 @@ class SpillFiles final : public SpillBackend {
   std::deque<Released> released_;
   bool ended_ = false;  // discard_all() was called
   int event_fd_ = -1;
+  Status threads_status_;
 
   SpillWorkers workers_;  // last member: its threads use those above
 };

@@ -8,6 +8,7 @@
 #include "os/clock.h"
 #include "os/events.h"
 #include "os/log.h"
+#include "os/thread.h"
 #include "spill/packed_transfer.h"
 
 namespace entrepot {
@@ -18,11 +19,25 @@ constexpr std::uint64_t kLongestWaitNs = 60'000'000'000ULL;  // distant times wo
 
 }  // namespace
 
-void SpillWorkers::start(int event_fd, std::uint32_t threads) {
+Status SpillWorkers::start(int event_fd, std::uint32_t threads) {
   event_fd_ = event_fd;
-  // Signals belong to the event loop: the threads inherit the mask in which they are already blocked.
-  for (std::uint32_t i = 0; i < threads; ++i)
-    threads_.emplace_back([this] { run(); });
+  wanted_threads_ = threads;
+  return start_missing();
+}
+
+// Signals belong to the event loop: the threads inherit the mask in which they are already blocked.
+Status SpillWorkers::start_missing() {
+  while (threads_.size() < wanted_threads_) {
+    ASSIGN_OR_RETURN(std::thread thread,
+                     os::start_thread("a thread that reads and writes spill files", [this] { run(); }));
+    threads_.push_back(std::move(thread));
+  }
+  return Status::ok();
+}
+
+Status SpillWorkers::ensure_running() {
+  Status started = start_missing();
+  return threads_.empty() ? started : Status::ok();
 }
 
 void SpillWorkers::stop() {
@@ -30,6 +45,7 @@ void SpillWorkers::stop() {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
+  wanted_threads_ = 0;
   changed_.notify_all();
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
@@ -54,6 +70,7 @@ void SpillWorkers::add(std::unique_ptr<SpillTransfer> transfer) {
 }
 
 void SpillWorkers::request_maintenance() {
+  static_cast<void>(ensure_running());  // if there is no thread, the next request or transfer tries again
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     maintenance_requested_ = true;

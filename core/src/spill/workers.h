@@ -43,8 +43,11 @@ class SpillWorkers {
   SpillWorkers(const SpillWorkers&) = delete;
   SpillWorkers& operator=(const SpillWorkers&) = delete;
 
-  // `event_fd` is signalled when take_finished() has results; it must outlive the workers.
-  void start(int event_fd, std::uint32_t threads);
+  // `event_fd` is signalled when take_finished() has results; it must outlive the workers. If it fails because not all
+  // threads can be started, those that run do the work, and ensure_running() starts the others.
+  [[nodiscard]] Status start(int event_fd, std::uint32_t threads);
+  // Starts missing threads; a failure if there is none. Call before add().
+  [[nodiscard]] Status ensure_running();
   void stop();  // waits for the pieces in progress; drops what is queued
 
   void add(std::unique_ptr<SpillTransfer> transfer);
@@ -71,6 +74,7 @@ class SpillWorkers {
     std::uint64_t bytes = 0;
   };
 
+  [[nodiscard]] Status start_missing();
   void run();
   [[nodiscard]] bool maintenance_is_due() const;
   void run_maintenance(std::unique_lock<std::mutex>& lock);
@@ -85,7 +89,8 @@ class SpillWorkers {
   const SpillPacking packing_;
   const Maintenance maintenance_;
   int event_fd_ = -1;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // guarded by the daemon's thread, like wanted_threads_
+  std::uint32_t wanted_threads_ = 0;
 
   mutable std::mutex mutex_;  // guards all below, and the jobs
   std::condition_variable changed_;

@@ -5,10 +5,11 @@
 //   waiting --its connection ends--> dropped, unanswered
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <list>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "base/id.h"
 #include "store/memory/segment_pool.h"
 #include "store/types.h"
+#include "store/wait_list.h"
 
 namespace entrepot {
 
@@ -61,63 +63,44 @@ struct PendingProvision {
 };
 
 // Guarded by the daemon's thread. Callbacks run only after their request left the lists, so they may issue requests.
-struct PendingRequests {
-  std::list<PendingLookup> lookups;
-  std::unordered_multimap<IdBytes, std::list<PendingLookup>::iterator, IdHash> lookups_by_id;
-  std::list<PendingNameResolution> names;
-  std::list<PendingLease> leases;  // first come, first served
-  std::list<PendingProvision> provisions;
+class PendingRequests {
+ public:
+  void add(PendingLookup request);
+  void add(PendingNameResolution request) { names_.add(std::move(request)); }
+  void add(PendingLease request) { leases_.add(std::move(request)); }
+  void add(PendingProvision request) { provisions_.add(std::move(request)); }
 
-  void add_lookup(PendingLookup request) {
-    lookups.push_back(std::move(request));
-    const auto it = std::prev(lookups.end());
-    for (const IdBytes& id : it->missing)
-      lookups_by_id.emplace(id, it);
-  }
+  // --- whose condition is met
+  [[nodiscard]] std::vector<PendingLookup> sealed(const IdBytes& id);  // complete now that `id` is sealed
+  [[nodiscard]] std::vector<PendingNameResolution> named(std::uint32_t session, std::string_view name);
+  [[nodiscard]] std::vector<PendingNameResolution> of_session(std::uint32_t session);  // which ends
+  [[nodiscard]] std::vector<PendingProvision> take_provisions();
+  [[nodiscard]] WaitList<PendingLease>& leases() { return leases_; }  // first come, first served
+  [[nodiscard]] const WaitList<PendingLease>& leases() const { return leases_; }
 
-  PendingLookup take_lookup(std::list<PendingLookup>::iterator it) {
-    for (const IdBytes& id : it->missing) {
-      const auto [first, last] = lookups_by_id.equal_range(id);
-      for (auto entry = first; entry != last; ++entry) {
-        if (entry->second == it) {
-          lookups_by_id.erase(entry);
-          break;
-        }
-      }
-    }
-    PendingLookup request = std::move(*it);
-    lookups.erase(it);
-    return request;
-  }
+  // --- whose deadline has come: one at a time, the one that is overdue for longest
+  [[nodiscard]] std::optional<PendingLookup> overdue_lookup(std::uint64_t now_ns);
+  [[nodiscard]] std::optional<PendingNameResolution> overdue_name(std::uint64_t now_ns);
+  [[nodiscard]] std::optional<PendingLease> overdue_lease(std::uint64_t now_ns);
+  [[nodiscard]] std::optional<PendingProvision> overdue_provision(std::uint64_t now_ns);
+  [[nodiscard]] std::uint64_t next_deadline_ns() const;
 
-  // Returns the requests that are complete now that `id` is sealed.
-  std::vector<PendingLookup> sealed(const IdBytes& id) {
-    std::vector<std::list<PendingLookup>::iterator> ready;
-    const auto [first, last] = lookups_by_id.equal_range(id);
-    for (auto entry = first; entry != last; ++entry) {
-      entry->second->missing.erase(id);
-      if (entry->second->missing.empty()) ready.push_back(entry->second);
-    }
-    lookups_by_id.erase(first, last);
-    std::vector<PendingLookup> result;
-    result.reserve(ready.size());
-    for (const auto& it : ready)
-      result.push_back(take_lookup(it));
-    return result;
-  }
+  // Drops all requests of a connection that has ended. Returns those for leases, which may have memory coming.
+  [[nodiscard]] std::vector<PendingLease> cancel(std::uint64_t owner);
 
-  [[nodiscard]] std::uint64_t next_deadline_ns() const {
-    std::uint64_t next = UINT64_MAX;
-    const auto earliest = [&](const auto& list) {
-      for (const auto& request : list)
-        next = std::min(next, request.deadline_ns);
-    };
-    earliest(lookups);
-    earliest(names);
-    earliest(leases);
-    earliest(provisions);
-    return next;
-  }
+  [[nodiscard]] bool resolves_names() const { return !names_.empty(); }
+  [[nodiscard]] bool waits_for_warm_memory() const { return !provisions_.empty(); }
+  [[nodiscard]] std::size_t answers_due() const { return lookups_.size() + names_.size() + leases_.size(); }
+
+ private:
+  using Lookups = WaitList<PendingLookup>;
+  [[nodiscard]] PendingLookup take_lookup(Lookups::Iterator it);
+
+  Lookups lookups_;
+  std::unordered_multimap<IdBytes, Lookups::Iterator, IdHash> lookups_by_id_;  // by each ID that is missing
+  WaitList<PendingNameResolution> names_;
+  WaitList<PendingLease> leases_;
+  WaitList<PendingProvision> provisions_;
 };
 
 }  // namespace entrepot

@@ -11,8 +11,6 @@ constexpr std::uint64_t kExpiryNs = 1'000'000'000;              // minimum inter
 constexpr std::uint64_t kMaxExpiryIntervalNs = 60'000'000'000;  // maximum interval: the clock may be changed
 constexpr std::uint64_t kProvisionRetryNs = 5'000'000'000;      // before retrying after memory was refused
 constexpr std::uint64_t kUrgentRetryNs = 1'000'000'000;         // the same, while a request waits
-constexpr std::uint64_t kBurstNs = 250'000'000;                 // after a lease for a large value, during its copy
-constexpr std::uint64_t kMaxBurstNs = 1'000'000'000;            // limit, however many such leases follow each other
 constexpr std::uint64_t kRetryReclaimNs = 50'000'000;
 constexpr std::uint64_t kMaxWaitMs = 7 * 24 * 3600 * 1000ULL;
 
@@ -36,9 +34,19 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       residency_(parts_),
       recovery_(parts_),
       pager_({parts_, objects_, residency_, pool_, pins_, sets_, clock, options_, spill}),
+      burst_(timers_, clock),
+      surplus_(
+          {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
       spill_(spill),
-      started_ns_(clock.monotonic_ns()) {
-  next_expiry_ns_ = started_ns_ + kExpiryNs;
+      report_({memory, clock, options_, budget_, records_, sessions_, sets_, names_, clients_, pins_, pool_, parts_,
+               pager_, pending_, adoption_}),
+      object_report_({clock, clients_, parts_, objects_, pager_}),
+      admission_({clients_, options_, budget_, pool_, pager_, report_}) {
+  rescan_timer_ = timers_.add([this](std::uint64_t) { rescan(); });
+  expiry_timer_ = timers_.add([this](std::uint64_t) { expire(); });
+  provision_timer_ = timers_.add([this](std::uint64_t) { pool_.retry_memory(); });
+  wake_timer_ = timers_.add([](std::uint64_t) {});
+  expiry_timer_.arm(clock.monotonic_ns() + kExpiryNs);
   memory.root().capacity_bytes.store(options_.capacity_bytes, std::memory_order_relaxed);
   for (const RegionKind kind : kAllRegions)
     memory.region(kind).charge_to(budget_);
@@ -86,18 +94,8 @@ void Store::client_died(std::uint32_t client) {
 }
 
 void Store::cancel(std::uint64_t owner) {
-  for (auto it = pending_.lookups.begin(); it != pending_.lookups.end();) {
-    const auto next = std::next(it);
-    if (it->origin.owner == owner) (void)pending_.take_lookup(it);
-    it = next;
-  }
-  std::erase_if(pending_.names, [&](const PendingNameResolution& request) { return request.origin.owner == owner; });
-  std::erase_if(pending_.provisions, [&](const PendingProvision& request) { return request.origin.owner == owner; });
-  std::erase_if(pending_.leases, [&](PendingLease& request) {
-    if (request.origin.owner != owner) return false;
+  for (PendingLease& request : pending_.cancel(owner))
     pool_.abandon(request.wait);
-    return true;
-  });
 }
 
 void Store::close_sessions(std::uint64_t owner) {
@@ -127,46 +125,39 @@ void Store::lease(const RequestOrigin& origin, std::uint64_t min_bytes, std::uin
   PendingLease request{
       origin, deadline(timeout_ms), {origin.client, state->token}, min_bytes, want_bytes, {}, std::move(done), {}};
   request.remedies.waiting = timeout_ms > 0;
-  pending_.leases.push_back(std::move(request));
+  pending_.add(std::move(request));
   try_leases();
   if (timeout_ms == 0) tick();  // a request that does not wait is answered now
 }
 
 void Store::try_leases() {
   rescan();
-  for (auto it = pending_.leases.begin(); it != pending_.leases.end();) {
-    Result<std::optional<LeaseGrant>> grant = try_lease(*it);
+  WaitList<PendingLease>& leases = pending_.leases();
+  for (auto it = leases.begin(); it != leases.end();) {
+    Result<std::optional<LeaseGrant>> grant = admission_.try_lease(*it);
     if (grant.is_ok() && !grant->has_value()) {
       // First come, first served: what a write frees next belongs to the first request.
       if (it->wait.segment == kNoSegment && pager_.has_io_in_progress()) break;
       ++it;
       continue;
     }
-    PendingLease request = std::move(*it);
-    it = pending_.leases.erase(it);
+    const PendingLease request = leases.take(it++);
     if (grant.is_ok()) {
-      if ((*grant)->length > pool_.small_segment_bytes()) extend_write_burst();
+      if ((*grant)->length > pool_.small_segment_bytes()) burst_.extend();
       request.done(**grant);
     } else {
       const bool memory_gone = grant.status().code() == Code::kStoreFull && grant.status().retryable();
-      request.done(memory_gone
-                       ? Status(Code::kStoreFull,
-                                concat(grant.status().message(), "; ", describe_holders(request.remedies)), true)
-                       : grant.status());
+      request.done(
+          memory_gone ? Status(Code::kStoreFull,
+                               concat(grant.status().message(), "; ", report_.describe_holders(request.remedies)), true)
+                      : grant.status());
     }
   }
   set_memory_wanted();
 }
 
-// A large value is about to be copied. Making the next large segment meanwhile would halve the copy's bandwidth.
-void Store::extend_write_burst() {
-  const std::uint64_t now = clock_->monotonic_ns();
-  if (burst_until_ns_ == 0) burst_limit_ns_ = now + kMaxBurstNs;
-  burst_until_ns_ = std::min(now + kBurstNs, burst_limit_ns_);
-}
-
 void Store::set_memory_wanted() {
-  const bool starving = std::any_of(pending_.leases.begin(), pending_.leases.end(),
+  const bool starving = std::any_of(pending_.leases().begin(), pending_.leases().end(),
                                     [](const PendingLease& request) { return request.wait.segment == kNoSegment; });
   const std::uint32_t requested_bits =
       (objects_.waits_for_pins() || starving ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
@@ -180,8 +171,8 @@ Status Store::unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t
 
 void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind) {
   if (!status.is_ok()) {
-    next_provision_retry_ns_ = clock_->monotonic_ns() + (pending_.leases.empty() ? kProvisionRetryNs : kUrgentRetryNs);
-    for (PendingLease& request : pending_.leases) {
+    provision_timer_.arm(clock_->monotonic_ns() + (pending_.leases().empty() ? kProvisionRetryNs : kUrgentRetryNs));
+    for (PendingLease& request : pending_.leases()) {
       if (request.wait.segment == segment) request.wait.segment = kNoSegment;
     }
     pager_.provision_failed(segment);
@@ -191,21 +182,20 @@ void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const S
 
 void Store::run_pending() {
   pager_.run_pending();
-  if (!pending_.leases.empty()) try_leases();
-  const bool urgent = !pending_.leases.empty();
-  const bool no_burst = clock_->monotonic_ns() >= burst_until_ns_;
-  if (no_burst) burst_until_ns_ = 0;
-  if (!urgent) pool_.top_up(no_burst);
-  track_surplus();
-  if (!pending_.provisions.empty() && (pool_.warm_done() || !pool_.warm_note().empty())) {
-    for (PendingProvision& request : std::exchange(pending_.provisions, {}))
+  if (!pending_.leases().empty()) try_leases();
+  const bool urgent = !pending_.leases().empty();
+  if (!urgent) pool_.top_up(!burst_.in_progress());
+  surplus_.track();
+  if (pending_.waits_for_warm_memory() && (pool_.warm_done() || !pool_.warm_note().empty())) {
+    for (const PendingProvision& request : pending_.take_provisions())
       request.done(Status::ok());
   }
   set_memory_wanted();
+  arm_timers();
 }
 
 void Store::wait_provisioned(const RequestOrigin& origin, std::uint64_t timeout_ms, ProvisionDone done) {
-  pending_.provisions.push_back({origin, deadline(timeout_ms), std::move(done)});
+  pending_.add(PendingProvision{origin, deadline(timeout_ms), std::move(done)});
   run_pending();
   if (timeout_ms == 0) tick();
 }
@@ -268,7 +258,7 @@ void Store::lookup(const RequestOrigin& origin, std::vector<IdBytes> ids, std::u
     return;
   }
   request.ids = std::move(ids);
-  pending_.add_lookup(std::move(request));
+  pending_.add(std::move(request));
 }
 
 std::vector<Status> Store::evict(std::span<const IdBytes> ids) {
@@ -293,17 +283,17 @@ void Store::rescan() {
 
 // ---- deadlines ----
 
-std::uint64_t Store::next_deadline_ns() const {
-  std::uint64_t next = std::min(pending_.next_deadline_ns(), next_expiry_ns_);
+std::uint64_t Store::next_deadline_ns() const { return std::min(pending_.next_deadline_ns(), timers_.next_ns()); }
+
+// Of those whose time depends on what the parts have to do. The other timers are armed where their reason arises.
+void Store::arm_timers() {
+  rescan_timer_.arm(objects_.waits_for_pins() ? next_rescan_ns_ : kNoDeadline);
+  std::uint64_t wake_ns = pager_.next_poll_ns();
   // Objects just loaded, or whose write failed, may be evicted a little later.
-  if (pager_.has_queued_loads() || (pager_.enabled() && !pending_.leases.empty())) {
-    next = std::min(next, clock_->monotonic_ns() + kRetryReclaimNs);
+  if (pager_.has_queued_loads() || (pager_.enabled() && !pending_.leases().empty())) {
+    wake_ns = std::min(wake_ns, clock_->monotonic_ns() + kRetryReclaimNs);
   }
-  if (objects_.waits_for_pins()) next = std::min(next, next_rescan_ns_);
-  if (burst_until_ns_ != 0) next = std::min(next, burst_until_ns_);
-  if (next_provision_retry_ns_ != 0) next = std::min(next, next_provision_retry_ns_);
-  if (next_surplus_ns_ != 0) next = std::min(next, next_surplus_ns_);
-  return std::min(next, pager_.next_poll_ns());
+  wake_timer_.arm(wake_ns);
 }
 
 void Store::expire() {
@@ -315,64 +305,47 @@ void Store::expire() {
   const std::uint64_t now = clock_->unix_ns();
   const std::uint64_t next = sessions_.next_expiry_unix_ns();
   const std::uint64_t interval = std::clamp(next - std::min(now, next), kExpiryNs, kMaxExpiryIntervalNs);
-  next_expiry_ns_ = clock_->monotonic_ns() + interval;
+  expiry_timer_.arm(clock_->monotonic_ns() + interval);
 }
 
 // A session that was just closed may be the next to expire.
-void Store::sessions_changed() { next_expiry_ns_ = std::min(next_expiry_ns_, clock_->monotonic_ns() + kExpiryNs); }
+void Store::sessions_changed() { expiry_timer_.arm_no_later(clock_->monotonic_ns() + kExpiryNs); }
 
 void Store::tick() {
   const std::uint64_t now = clock_->monotonic_ns();
-  if (objects_.waits_for_pins() && now >= next_rescan_ns_) rescan();
-  if (now >= next_expiry_ns_) expire();
-  if (next_provision_retry_ns_ != 0 && now >= next_provision_retry_ns_) {
-    next_provision_retry_ns_ = 0;
-    pool_.retry_memory();
-  }
-  if (next_surplus_ns_ != 0 && now >= next_surplus_ns_) release_surplus();
+  timers_.run_due(now);
   run_pending();
+  answer_overdue(now);
+  set_memory_wanted();
+  arm_timers();
+}
 
-  const auto take_overdue = [&](auto& list) {
-    std::decay_t<decltype(list)> overdue;
-    for (auto it = list.begin(); it != list.end();) {
-      const auto next = std::next(it);
-      if (it->deadline_ns <= now) overdue.splice(overdue.end(), list, it);
-      it = next;
-    }
-    return overdue;
-  };
-  for (auto it = pending_.lookups.begin(); it != pending_.lookups.end();) {
-    if (it->deadline_ns > now) {
-      ++it;
-      continue;
-    }
-    PendingLookup request = pending_.take_lookup(it);
-    std::vector<LookupOutcome> found = lookup_now(request.ids);
-    for (LookupOutcome& outcome : found) {
-      if (request.load_ms == 0 || outcome.code != Code::kOk || outcome.resident) continue;
+void Store::answer_overdue(std::uint64_t now_ns) {
+  while (const std::optional<PendingLookup> request = pending_.overdue_lookup(now_ns)) {
+    std::vector<LookupOutcome> outcomes = lookup_now(request->ids);
+    for (LookupOutcome& outcome : outcomes) {
+      if (request->load_ms == 0 || outcome.code != Code::kOk || outcome.resident) continue;
       const bool no_room = pager_.is_loading(outcome.slot) && pager_.has_queued_loads();
       outcome.code = no_room ? Code::kStoreFull : Code::kTimeout;
-      outcome.message = no_room ? concat("there is no room to reload it: ", describe_holders({true, true}))
-                                : concat("it was not reloaded within ", request.load_ms, " ms");
+      outcome.message = no_room ? concat("there is no room to reload it: ", report_.describe_holders({true, true}))
+                                : concat("it was not reloaded within ", request->load_ms, " ms");
     }
-    request.done(std::move(found));
-    it = pending_.lookups.begin();  // the answer may have changed the list
+    request->done(std::move(outcomes));
   }
-  for (PendingNameResolution& request : take_overdue(pending_.names)) {
-    request.done(Status(Code::kTimeout,
-                        concat("no object was bound to the name '", request.name, "' in ",
-                               sessions_.describe(request.session), " in time"),
-                        true));
+  while (const std::optional<PendingNameResolution> request = pending_.overdue_name(now_ns)) {
+    request->done(Status(Code::kTimeout,
+                         concat("no object was bound to the name '", request->name, "' in ",
+                                sessions_.describe(request->session), " in time"),
+                         true));
   }
-  for (PendingLease& request : take_overdue(pending_.leases)) {
-    pool_.abandon(request.wait);
-    request.done(store_full_error(request));
+  while (std::optional<PendingLease> request = pending_.overdue_lease(now_ns)) {
+    pool_.abandon(request->wait);
+    request->done(admission_.store_full_error(*request));
   }
-  for (PendingProvision& request : take_overdue(pending_.provisions)) {
-    request.done(Status(Code::kTimeout,
-                        "the store's memory is not provisioned yet: wait longer, or check 'entrepot status'", true));
+  while (const std::optional<PendingProvision> request = pending_.overdue_provision(now_ns)) {
+    request->done(Status(Code::kTimeout,
+                         "the store's memory is not provisioned yet: wait longer, or check 'entrepot status'", true));
   }
-  set_memory_wanted();
 }
 
 }  // namespace entrepot

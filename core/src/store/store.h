@@ -14,45 +14,29 @@
 #include <utility>
 #include <vector>
 
+#include "base/timers.h"
 #include "shm/control.h"
+#include "store/admission.h"
 #include "store/memory/memory_source.h"
 #include "store/memory/segment_pool.h"
+#include "store/memory/surplus_memory.h"
+#include "store/memory/write_burst.h"
 #include "store/object/object_parts.h"
 #include "store/object/object_recovery.h"
 #include "store/object/object_residency.h"
 #include "store/object/object_table.h"
+#include "store/object_report.h"
 #include "store/paging/pager.h"
 #include "store/pending_requests.h"
 #include "store/session/client_table.h"
 #include "store/session/name_table.h"
 #include "store/session/session_table.h"
+#include "store/store_report.h"
 #include "store/types.h"
 
 namespace entrepot {
 
 inline constexpr std::uint64_t kRescanNs = 200'000'000;  // between scans for deferred frees, while any are pending
-
-struct AdoptionReport {
-  ObjectAdoption objects;
-  std::uint32_t lost_segments = 0;
-  std::uint32_t damaged_entries = 0;
-};
-
-struct ListQuery {
-  bool all_sessions = false;
-  std::uint32_t session = 0;  // handle
-  std::string pattern;        // glob over names and hexadecimal IDs; empty matches all
-  std::uint32_t cursor = 0;
-  std::uint32_t limit = 1000;
-};
-
-struct DaemonStatus {  // facts that only the process around the store knows
-  std::uint32_t pid = 0;
-  std::uint32_t keeper_pid = 0;
-  std::string program;  // path
-  std::uint64_t log_lines_dropped = 0;
-  std::uint64_t keeper_log_lines_dropped = 0;
-};
 
 class Store {
  public:
@@ -72,9 +56,9 @@ class Store {
   void publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity);
   [[nodiscard]] PinScanner& pins() { return pins_; }
   // kStoreFull if the maximum number of clients, or of forked ones, for a store of this size is reached.
-  [[nodiscard]] Status check_client_limit(bool forked) const;
+  [[nodiscard]] Status check_client_limit(bool forked) const { return admission_.check_client_limit(forked); }
   // Reserves memory for a client, evicting objects if necessary. kStoreFull.
-  [[nodiscard]] Status reserve_for_client(std::uint64_t bytes);
+  [[nodiscard]] Status reserve_for_client(std::uint64_t bytes) { return admission_.reserve_for_client(bytes); }
   // kAccessDenied unless the token is the client's. `leases` null: the client does not report its leases.
   [[nodiscard]] Status reconnect(std::uint32_t client, std::uint64_t token, const std::vector<ReportedLease>* leases);
   void disconnected(std::uint32_t client, std::uint64_t owner);  // leases are returned, pins stay
@@ -127,12 +111,14 @@ class Store {
   // Marks the objects consumed by `consumer`; idempotent. result[i]: how many consumers are still to come; 0 for an
   // object that is already gone. kInvalidArgument if its consumers are not counted, or `consumer` is empty.
   [[nodiscard]] std::vector<Result<std::uint32_t>> consumed(std::span<const IdBytes> ids, std::string_view consumer);
-  [[nodiscard]] Result<std::string> sets_json(std::uint32_t session) const;
+  [[nodiscard]] Result<std::string> sets_json(std::uint32_t session) const { return report_.sets_json(session); }
   void wait_provisioned(const RequestOrigin& origin, std::uint64_t timeout_ms, ProvisionDone done);
-  [[nodiscard]] Result<std::string> list_json(const ListQuery& query) const;
-  [[nodiscard]] Result<std::string> info_json(const IdBytes& id) const;
-  [[nodiscard]] std::string sessions_json() const;
-  [[nodiscard]] std::string status_json(const DaemonStatus& daemon_status) const;
+  [[nodiscard]] Result<std::string> list_json(const ListQuery& query) const { return object_report_.list_json(query); }
+  [[nodiscard]] Result<std::string> info_json(const IdBytes& id) const { return object_report_.info_json(id); }
+  [[nodiscard]] std::string sessions_json() const { return report_.sessions_json(); }
+  [[nodiscard]] std::string status_json(const DaemonStatus& daemon_status) const {
+    return report_.status_json(daemon_status);
+  }
 
   // --- events
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
@@ -167,28 +153,13 @@ class Store {
   void recover_spilled();
   [[nodiscard]] bool recover_object(const SpilledObject& object, ObjectRecovery::RecoveredBlobs& adopted_blobs);
   void recover_orphaned_copies();
-  [[nodiscard]] bool recovered_from_crash() const;
   [[nodiscard]] std::string describe_lost() const;  // appended to "not found"; usually empty
-  void record_names(const IdBytes& id);
-  [[nodiscard]] Result<std::optional<LeaseGrant>> try_lease(PendingLease& request);
   void notify_named(std::uint32_t session, std::string_view name);
-  void extend_write_burst();
-  void track_surplus();
-  void postpone_surplus_release();
-  void release_surplus();
+  void arm_timers();
+  void answer_overdue(std::uint64_t now_ns);
   void set_memory_wanted();
   [[nodiscard]] std::uint64_t deadline(std::uint64_t timeout_ms) const;
   [[nodiscard]] std::vector<LookupOutcome> lookup_now(const std::vector<IdBytes>& ids);
-  [[nodiscard]] Status store_full_error(const PendingLease& request) const;
-  // Whether the lease would fit if everything evictable left: now, once other clients' pins go, or never.
-  enum class Fit : std::uint8_t { kNow, kLater, kNever };
-  [[nodiscard]] Fit fits_after_eviction(const PendingLease& request, ImmovableMemory& immovable) const;
-  [[nodiscard]] Status never_fits_error(const PendingLease& request, const ImmovableMemory& immovable) const;
-  [[nodiscard]] std::string describe_holders(const Remedies& remedies) const;
-  void object_json(class JsonWriter& json, std::uint32_t slot) const;
-  void write_explanation(class JsonWriter& json, std::uint32_t slot) const;
-  void write_set(class JsonWriter& json, std::uint32_t slot) const;
-  void write_budget(class JsonWriter& json) const;
   [[nodiscard]] Result<std::uint32_t> consume(const IdBytes& id, std::string_view consumer);
   void on_fully_consumed(std::uint32_t slot);
   void delete_fully_consumed();
@@ -214,18 +185,20 @@ class Store {
   ObjectRecovery recovery_;
   Pager pager_;
   PendingRequests pending_;
+  Timers timers_;  // their times are the clock's
+  WriteBurst burst_;
+  SurplusMemory surplus_;
   SpillBackend* spill_;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> opened_;  // by owner: session handles
   AdoptionReport adoption_;
-  std::uint64_t started_ns_ = 0;
+  StoreReport report_;
+  ObjectReport object_report_;
+  Admission admission_;
   std::uint64_t next_rescan_ns_ = 0;
-  std::uint64_t next_expiry_ns_ = 0;
-  std::uint64_t next_provision_retry_ns_ = 0;
-  std::uint64_t next_surplus_ns_ = 0;      // 0: nothing to give back
-  std::uint64_t last_segments_taken_ = 0;  // of the pool's segment counters
-  std::uint64_t last_segments_freed_ = 0;
-  std::uint64_t burst_until_ns_ = 0;  // 0: no large value is being written
-  std::uint64_t burst_limit_ns_ = 0;  // upper bound of burst_until_ns_, if that is not 0
+  Timers::Timer rescan_timer_;
+  Timers::Timer expiry_timer_;
+  Timers::Timer provision_timer_;  // armed after memory was refused
+  Timers::Timer wake_timer_;       // for work that run_pending() does
 };
 
 }  // namespace entrepot

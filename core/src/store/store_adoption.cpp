@@ -106,12 +106,8 @@ Result<AdoptionReport> Store::adopt_rest() {
   return adoption_;
 }
 
-bool Store::recovered_from_crash() const {
-  return (memory_->root().flags.load(std::memory_order_relaxed) & kRootRecoveredFromCrash) != 0;
-}
-
 std::string Store::describe_lost() const {
-  if (!recovered_from_crash()) return {};
+  if (!report_.recovered_from_crash()) return {};
   return "or it was in the memory of the previous store, whose keeper and daemon were killed (objects with a "
          "copy on disk were recovered): recompute it, or load its checkpoint";
 }

@@ -58,41 +58,23 @@ Result<Store::RemoveUnusedResult> Store::remove_unused_session(std::string_view 
 void Store::end_session(std::uint32_t index) {
   objects_.remove_session(index);
   drop_sets(index);
-  std::vector<PendingNameResolution> orphans;
-  for (auto it = pending_.names.begin(); it != pending_.names.end();) {
-    if (it->session == index) {
-      orphans.push_back(std::move(*it));
-      it = pending_.names.erase(it);
-    } else {
-      ++it;
-    }
-  }
+  const std::vector<PendingNameResolution> orphans = pending_.of_session(index);
   sessions_.free(index);
-  for (PendingNameResolution& request : orphans) {
+  for (const PendingNameResolution& request : orphans) {
     request.done(Status(Code::kObjectNotFound, concat("the session of name '", request.name, "' was removed")));
   }
 }
 
 Result<NameOutcome> Store::bind_name(std::uint32_t session, std::string_view name, const IdBytes& id, bool replace) {
   ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
-  const LookupOutcome found = objects_.lookup(id);
-  if (found.code != Code::kOk) {
-    return Status(found.code, concat("object ", to_hex(id), " is not in the store: put it before naming it"));
+  const LookupOutcome object = objects_.lookup(id);
+  if (object.code != Code::kOk) {
+    return Status(object.code, concat("object ", to_hex(id), " is not in the store: put it before naming it"));
   }
-  const IdBytes* bound_id = names_.resolve(index, name);
-  const IdBytes before = bound_id == nullptr ? id : *bound_id;
-  RETURN_IF_ERROR(names_.bind(index, name, id, found.generation, replace));
-  record_names(id);
-  if (before != id) record_names(before);
+  RETURN_IF_ERROR(objects_.bind_name(index, name, id, object.generation, replace));
   sessions_.touch(index);
   notify_named(index, name);
-  return NameOutcome{id, found.generation};
-}
-
-// The manifest of the spill backend lists names too.
-void Store::record_names(const IdBytes& id) {
-  const auto slot = objects_.find(id);
-  if (slot && parts_.catalog.directory().in_manifest(*slot)) parts_.manifest.remember(*slot);
+  return NameOutcome{id, object.generation};
 }
 
 void Store::resolve_name(const RequestOrigin& origin, std::uint32_t session, std::string_view name,
@@ -109,34 +91,20 @@ void Store::resolve_name(const RequestOrigin& origin, std::uint32_t session, std
     return done(
         Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(*index))));
   }
-  pending_.names.push_back({origin, deadline(timeout_ms), *index, std::string(name), std::move(done)});
+  pending_.add(PendingNameResolution{origin, deadline(timeout_ms), *index, std::string(name), std::move(done)});
 }
 
 void Store::notify_named(std::uint32_t session, std::string_view name) {
   const IdBytes* id = names_.resolve(session, name);
-  if (id == nullptr || pending_.names.empty()) return;
+  if (id == nullptr || !pending_.resolves_names()) return;
   const NameOutcome outcome{*id, objects_.lookup(*id).generation};
-  std::vector<PendingNameResolution> ready;
-  for (auto it = pending_.names.begin(); it != pending_.names.end();) {
-    if (it->session == session && it->name == name) {
-      ready.push_back(std::move(*it));
-      it = pending_.names.erase(it);
-    } else {
-      ++it;
-    }
-  }
-  for (PendingNameResolution& request : ready)
+  for (const PendingNameResolution& request : pending_.named(session, name))
     request.done(outcome);
 }
 
 Status Store::unbind_name(std::uint32_t session, std::string_view name) {
   ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
-  const IdBytes* bound_id = names_.resolve(index, name);
-  const IdBytes before = bound_id == nullptr ? IdBytes{} : *bound_id;
-  if (names_.unbind(index, name)) {
-    record_names(before);
-    return Status::ok();
-  }
+  if (objects_.unbind_name(index, name)) return Status::ok();
   return Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(index)));
 }
 

@@ -1,7 +1,6 @@
 // Requests about locality sets, hints and consumers.
 #include <algorithm>
 
-#include "store/status/json_writer.h"
 #include "store/store.h"
 
 namespace entrepot {
@@ -9,72 +8,6 @@ namespace {
 
 Status not_found_error(const IdBytes& id) {
   return {Code::kObjectNotFound, concat("object ", to_hex(id), " is not in the store")};
-}
-
-const char* name_of(Durability value) { return value == Durability::kWriteThrough ? "write_through" : "write_back"; }
-
-const char* name_of(ReadPattern value) {
-  switch (value) {
-    case ReadPattern::kOnce:
-      return "once";
-    case ReadPattern::kSequential:
-      return "sequential";
-    case ReadPattern::kLoopSequential:
-      return "loop_sequential";
-    case ReadPattern::kRandom:
-      return "random";
-    case ReadPattern::kUnknown:
-      break;
-  }
-  return "unknown";
-}
-
-const char* name_of(WritePattern value) {
-  switch (value) {
-    case WritePattern::kAppend:
-      return "append";
-    case WritePattern::kRandom:
-      return "random";
-    case WritePattern::kOnce:
-      break;
-  }
-  return "once";
-}
-
-const char* name_of(Lifetime value) {
-  switch (value) {
-    case Lifetime::kConsumers:
-      return "consumers";
-    case Lifetime::kForever:
-      return "forever";
-    case Lifetime::kJob:
-      break;
-  }
-  return "job";
-}
-
-const char* name_of(Operation value) {
-  switch (value) {
-    case Operation::kReading:
-      return "reading";
-    case Operation::kWriting:
-      return "writing";
-    case Operation::kNone:
-      break;
-  }
-  return "none";
-}
-
-const char* name_of(Replacement value) {
-  switch (value) {
-    case Replacement::kLru:
-      return "lru";
-    case Replacement::kMru:
-      return "mru";
-    case Replacement::kDataAware:
-      break;
-  }
-  return "data_aware";
 }
 
 }  // namespace
@@ -192,70 +125,6 @@ Status Store::set_deletes_consumed(std::uint32_t handle, bool on) {
   ASSIGN_OR_RETURN(const std::uint32_t session, sessions_.index_of(handle));
   sessions_.set_deletes_consumed(session, on);
   return Status::ok();
-}
-
-// ---- reports ----
-
-void Store::write_set(JsonWriter& json, std::uint32_t slot) const {
-  const Slot& entry = parts_.catalog.directory().at(slot);
-  const SlotHints hints = parts_.catalog.directory().hints(slot);
-  const std::uint32_t* set = sets_.find_field(entry.session, entry.locality_set);
-  const std::uint32_t consumed_count = consumers_.count(slot);
-  json.field("locality_set", set == nullptr ? std::string_view() : sets_.name(*set))
-      .field("priority", hints.priority)
-      .field("user_pinned", hints.pinned)
-      .field("consumers", hints.consumers)
-      .field("consumers_left", hints.consumers > consumed_count ? hints.consumers - consumed_count : 0)
-      .field("dead", hints.dead)
-      .field("made_again", hints.recomputed)
-      .key("recompute_seconds");
-  if (hints.recompute != 0) {
-    json.value(RecomputeCode::seconds(hints.recompute));
-  } else {
-    json.null();
-  }
-}
-
-Result<std::string> Store::sets_json(std::uint32_t session) const {
-  ASSIGN_OR_RETURN(const std::uint32_t session_index, sessions_.index_of(session));
-  struct Use {
-    std::uint64_t objects = 0;
-    std::uint64_t bytes = 0;
-  };
-  std::map<std::uint32_t, Use> use;  // by policy number
-  for (const std::uint32_t slot : sessions_.slots_of(session_index)) {
-    const Slot& entry = parts_.catalog.directory().at(slot);
-    Use& set_use = use[sets_.policy_number(session_index, entry.locality_set)];
-    ++set_use.objects;
-    set_use.bytes += entry.payload_bytes;
-  }
-  JsonWriter json;
-  json.open_object().key("sets").open_array();
-  const auto write = [&](std::uint32_t handle, std::string_view name, const SetAttributes& attributes,
-                         std::uint32_t number) {
-    json.open_object()
-        .field("name", name)
-        .field("handle", handle)
-        .field("durability", name_of(attributes.durability))
-        .field("reading", name_of(attributes.reading))
-        .field("reading_now", name_of(pager_.policy().reading(number)))
-        .field("writing", name_of(attributes.writing))
-        .field("lifetime", name_of(attributes.lifetime))
-        .field("consumers", attributes.consumers)
-        .field("operation", name_of(attributes.operation))
-        .field("policy", name_of(attributes.replacement))
-        .field("priority", attributes.priority)
-        .field("objects", use[number].objects)
-        .field("nbytes", use[number].bytes)
-        .close_object();
-  };
-  if (sets_.find(session_index, "") == nullptr) write(0, "", {}, sets_.policy_number(session_index, 0));
-  for (const std::uint32_t index : sets_.of_session(session_index)) {
-    write(sets_.handle(index), sets_.name(index), sets_.attributes(index),
-          sets_.policy_number(session_index, sets_.field_of(index)));
-  }
-  json.close_array().close_object();
-  return json.take();
 }
 
 }  // namespace entrepot

@@ -20,8 +20,8 @@ std::vector<std::uint8_t> random_bytes(std::size_t count) {
 
 // Every implementation that this CPU supports, and crc32c() itself.
 std::vector<Crc32cImplementation> all_ways() {
-  const std::span<const Crc32cImplementation> found = crc32c_implementations();
-  std::vector<Crc32cImplementation> implementations(found.begin(), found.end());
+  const std::span<const Crc32cImplementation> available = crc32c_implementations();
+  std::vector<Crc32cImplementation> implementations(available.begin(), available.end());
   implementations.push_back({"crc32c()", &crc32c});
   return implementations;
 }

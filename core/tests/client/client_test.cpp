@@ -71,14 +71,14 @@ TEST(Client, WhatAnObjectIsWithoutItsPayload) {
     const PutItem item = item_of(session, value);
     const PutResult put = put_one(*client, item);
     ASSERT_TRUE(put.status.is_ok());
-    const auto found = client->tree(item.id, {});
-    ASSERT_TRUE(found.is_ok()) << found.status().to_string();
-    EXPECT_EQ(found->tree, "tree");
-    EXPECT_EQ(found->generation, put.generation);
+    const auto tree = client->tree(item.id, {});
+    ASSERT_TRUE(tree.is_ok()) << tree.status().to_string();
+    EXPECT_EQ(tree->tree, "tree");
+    EXPECT_EQ(tree->generation, put.generation);
     std::uint64_t bytes = 0;
     for (const auto& buffer : value)
       bytes += buffer.size();
-    EXPECT_EQ(found->payload_bytes, bytes);
+    EXPECT_EQ(tree->payload_bytes, bytes);
     EXPECT_EQ(client->pins_in_use(), 0U);
     ASSERT_TRUE(client->remove(std::span(&item.id, 1), {}).is_ok());
     EXPECT_EQ(client->tree(item.id, {}).status().code(), Code::kObjectNotFound);
@@ -164,20 +164,25 @@ TEST(Client, TheSameBufferTwiceIsStoredOnce) {
   EXPECT_EQ(number(*client, "blobs"), 1U);
   const auto object = get_one(*client, item.id).take();
   EXPECT_EQ(object->buffers()[0].data, object->buffers()[1].data);
+  // A part of it that starts at the same address is another buffer.
+  PutItem part = item_of(session, {});
+  part.buffers = {{bytes.data(), bytes.size()}, {bytes.data(), 100'000}};
+  ASSERT_TRUE(put_one(*client, part).status.is_ok());
+  expect_holds(*get_one(*client, part.id).take(), {bytes, {bytes.begin(), bytes.begin() + 100'000}});
 }
 
 TEST(Client, SealedTwice) {
   StoreProcess store;
-  const auto one = connect(store);
-  const auto two = connect(store);
-  const auto session = one->open_session("scope", "", std::nullopt, {}).take();
+  const auto first_client = connect(store);
+  const auto second_client = connect(store);
+  const auto session = first_client->open_session("scope", "", std::nullopt, {}).take();
   for (const std::size_t bytes : {100U, 100'000U}) {
     const Buffers value = {pattern(bytes, 1)};
     const Buffers changed = {pattern(bytes, 2)};
     const PutItem item = item_of(session, value);
-    const PutResult first = put_one(*one, item);
+    const PutResult first = put_one(*first_client, item);
     ASSERT_TRUE(first.status.is_ok());
-    for (const auto& client : {one, two}) {
+    for (const auto& client : {first_client, second_client}) {
       const PutResult again = put_one(*client, item);
       EXPECT_TRUE(again.status.is_ok()) << again.status.to_string();
       EXPECT_TRUE(again.existed);
@@ -192,10 +197,10 @@ TEST(Client, SealedTwice) {
     PutItem other = item_of(session, changed);
     other.id = item.id;
     other.replace = true;
-    const PutResult replaced = put_one(*two, other);
+    const PutResult replaced = put_one(*second_client, other);
     ASSERT_TRUE(replaced.status.is_ok()) << replaced.status.to_string();
     EXPECT_NE(replaced.generation, first.generation);
-    expect_holds(**get_one(*one, item.id), changed);
+    expect_holds(**get_one(*first_client, item.id), changed);
   }
 }
 
@@ -233,6 +238,31 @@ TEST(Client, ABlobIsPrivateUntilItIsSealedAndReadOnlyAfterwards) {
       EXPECT_DEATH(blob->data()[0] = std::byte{1}, "");
     }
   }
+}
+
+TEST(Client, ABlobLargerThanAnyStoreIsRefused) {
+  StoreProcess store;
+  const auto client = connect(store);
+  for (const std::uint64_t bytes : {(std::uint64_t{1} << 56) + 1, UINT64_MAX - 4096, UINT64_MAX}) {
+    const auto blob = client->create(bytes, 0, {});
+    EXPECT_EQ(blob.code(), Code::kInvalidArgument) << bytes;
+    EXPECT_NE(blob.status().message().find("larger than any store"), std::string::npos) << blob.status().to_string();
+  }
+}
+
+TEST(Client, ABufferBeyondItsBlobIsRefusedBeforeTheBlobIsSealed) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const auto blob = client->create(100'000, 10'000, {}).take();
+  PutItem item = item_of(session, {});
+  item.buffers = {{blob->data() + 50'000, 50'001}};
+  const PutResult refused = client->seal_parts(std::span(&blob, 1), item, {});
+  EXPECT_EQ(refused.status.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.status.message().find("exceeds its blob of 100000 bytes"), std::string::npos)
+      << refused.status.to_string();
+  item.buffers = {{blob->data() + 50'000, 50'000}};
+  EXPECT_TRUE(client->seal_parts(std::span(&blob, 1), item, {}).status.is_ok()) << "it is still open";
 }
 
 TEST(Client, ReadersCannotWrite) {
@@ -408,18 +438,18 @@ TEST(Client, ThreadsPutGetAndDelete) {
 // Two clients together want more memory than there is, so idle leases are returned while others are requested.
 TEST(Client, ThreadsOfTwoClientsInAStoreThatIsTooSmallForTheirLeases) {
   StoreProcess store({"--size=12MiB", "--warm-bytes=4MiB"});
-  const auto one = connect(store);
-  const auto two = connect(store);
-  EXPECT_EQ(churn({one, two}, 6, 200), std::vector<std::string>{});
-  EXPECT_EQ(one->pins_in_use() + two->pins_in_use(), 0U);
-  EXPECT_TRUE(eventually([&] { return number(*one, "used_bytes") == 0; }));
+  const auto first = connect(store);
+  const auto second = connect(store);
+  EXPECT_EQ(churn({first, second}, 6, 200), std::vector<std::string>{});
+  EXPECT_EQ(first->pins_in_use() + second->pins_in_use(), 0U);
+  EXPECT_TRUE(eventually([&] { return number(*first, "used_bytes") == 0; }));
 }
 
 // A return of a range that was sent before a daemon died must not take away what the next daemon leased.
 TEST(Client, ThreadsGoOnWhileDaemonsDie) {
   StoreProcess store({"--size=32MiB", "--warm-bytes=8MiB"});
-  const auto one = connect(store);
-  const auto two = connect(store);
+  const auto first = connect(store);
+  const auto second = connect(store);
   std::atomic<bool> done = false;
   std::thread killer([&] {
     const auto client = connect(store);
@@ -431,11 +461,11 @@ TEST(Client, ThreadsGoOnWhileDaemonsDie) {
       EXPECT_TRUE(client->status({}).is_ok());  // answered by the next daemon
     }
   });
-  EXPECT_EQ(churn({one, two}, 4, 400), std::vector<std::string>{});
+  EXPECT_EQ(churn({first, second}, 4, 400), std::vector<std::string>{});
   done = true;
   killer.join();
-  EXPECT_EQ(one->pins_in_use() + two->pins_in_use(), 0U);
-  EXPECT_TRUE(eventually([&] { return number(*one, "used_bytes") == 0; }));
+  EXPECT_EQ(first->pins_in_use() + second->pins_in_use(), 0U);
+  EXPECT_TRUE(eventually([&] { return number(*first, "used_bytes") == 0; }));
 }
 
 }  // namespace

@@ -24,11 +24,11 @@ void replace(StoreProcess& store) {
 
 TEST(DeadStore, ThreadsThatNoticeAtOnceBeginOneLife) {
   StoreProcess store;
-  std::atomic<int> told = 0;
+  std::atomic<int> calls = 0;
   ReconnectingClient::Hooks hooks;
   hooks.replaced = [&](const ReconnectingClient::StoreReplacement& replacement) {
     EXPECT_NE(replacement.before, replacement.after);
-    told += 1;
+    calls += 1;
   };
   ConnectOptions options;
   options.path = store.path();
@@ -54,7 +54,7 @@ TEST(DeadStore, ThreadsThatNoticeAtOnceBeginOneLife) {
   }
   for (std::thread& thread : threads)
     thread.join();
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(calls, 1);
   EXPECT_EQ(reconnecting_client->attachment()->number, 1U);
   EXPECT_TRUE(first.expired());
   const auto probe = connect(store);

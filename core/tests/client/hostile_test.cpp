@@ -245,7 +245,7 @@ TEST(HostileClient, GarbageInItsPinTableKeepsMemoryAtWorst) {
     for (std::uint32_t i = 0; i < 16; ++i) {
       for (std::uint64_t at = 0; at + 8 <= *bytes; at += 8) {
         // Garbage, or a pin of an existing slot with a plausible generation.
-        const std::uint64_t word = random() % 2 == 0 ? random() : Pin::make(random() % 64, random() % 4);
+        const std::uint64_t word = random() % 2 == 0 ? random() : PinWord::make(random() % 64, random() % 4);
         std::memcpy(table->data() + at, &word, sizeof(word));
       }
       if (round == 0) std::memset(table->data(), static_cast<int>(random()), sizeof(PinTableHeader));
@@ -306,15 +306,15 @@ TEST_F(Descriptors, WhoCannotBeRegisteredIsToldWhyAndLeavesNothing) {
   for (std::uint64_t more = 1; more < 12; ++more) {
     limit(more);
     RawClient client(store_.path());
-    const Status said = client.say_hello();
-    if (!said.is_ok()) {
-      EXPECT_NE(said.code(), Code::kOk);
-      EXPECT_NE(said.message().find("open files"), std::string::npos) << said.to_string();
+    const Status response = client.say_hello();
+    if (!response.is_ok()) {
+      EXPECT_NE(response.code(), Code::kOk);
+      EXPECT_NE(response.message().find("open files"), std::string::npos) << response.to_string();
     }
     unlimit();
     client.die();
     EXPECT_TRUE(eventually([&] { return times_in(witness_.client().status({}).take(), "\"label\"") == clients; }));
-    if (said.is_ok()) break;
+    if (response.is_ok()) break;
   }
   RawClient client = store_.client();
   EXPECT_TRUE(client.put(IdBytes{1}, std::string(100'000, 'a')).is_ok());

@@ -63,8 +63,10 @@ class FakeLeases : public Rpc {
     LeaseReply reply{5, generation_, kSegmentBytes, next_, length, MemoryKind::kSmallPages};
     next_ += length;
     out_ += length;
+    if (falsify) falsify(reply);
     frame.body = to_wire(reply);
     if (!std::exchange(sent_fd_, true)) frame.fds.push_back(os::duplicate(fd_.get()).take());
+    if (sends_two_fds) frame.fds.push_back(os::duplicate(fd_.get()).take());
     return frame;
   }
   void post(MessageType) override {}
@@ -80,6 +82,9 @@ class FakeLeases : public Rpc {
 
   std::function<void()> before_lease;   // once
   std::function<void()> after_unlease;  // once: when it took effect, before its answer arrives
+
+  std::function<void(LeaseReply&)> falsify;  // every lease
+  bool sends_two_fds = false;
 
   int leases = 0;
   int done = 0;
@@ -231,9 +236,9 @@ TEST(LeasePool, TellsNoMoreRangesThanADaemonTakes) {
   ASSERT_TRUE(used.is_ok() && used_too.is_ok());
   for (const LeasedRange& range : apart)
     pool.give_back(range);
-  const std::vector<ReportedRange> told = pool.snapshot_for_reconnect();
-  EXPECT_EQ(told.size(), kMaxReportedRanges);
-  EXPECT_TRUE(std::any_of(told.begin(), told.end(), [&](const ReportedRange& range) {
+  const std::vector<ReportedRange> ranges = pool.snapshot_for_reconnect();
+  EXPECT_EQ(ranges.size(), kMaxReportedRanges);
+  EXPECT_TRUE(std::any_of(ranges.begin(), ranges.end(), [&](const ReportedRange& range) {
     return range.segment == used->segment() && range.offset == used->offset;
   })) << "what is being written is always told";
 }
@@ -267,14 +272,55 @@ TEST(LeasePool, ASegmentReplacedBeforeItsReturnIsAnsweredIsLeased) {
   EXPECT_EQ(range->memory->generation, former->memory->generation + 1);
   std::memset(range->data(), 1, range->length);
   std::uint64_t held = 0;
-  for (const ReportedRange& one : pool.snapshot_for_reconnect()) {
-    EXPECT_EQ(one.segment_generation, range->memory->generation);
-    held += one.length;
+  for (const ReportedRange& reported : pool.snapshot_for_reconnect()) {
+    EXPECT_EQ(reported.segment_generation, range->memory->generation);
+    held += reported.length;
   }
   EXPECT_EQ(held, 8U << 20) << "all of the new lease, nothing of the former segment";
   pool.give_back(*former);  // not a range of the new segment
   pool.sealed(*former);
   EXPECT_EQ(pool.allocate(2U << 20, 4096, 0, 0, {}).take().offset, 6U << 20);
+}
+
+TEST(LeasePool, ALeaseOutsideOfItsSegmentIsRefused) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  const std::vector<std::function<void(LeaseReply&)>> lies = {
+      [](LeaseReply& lease) { lease.offset = kSegmentBytes - kGranule; },
+      [](LeaseReply& lease) { lease.offset = kSegmentBytes + kGranule; },
+      [](LeaseReply& lease) { lease.length = UINT64_MAX - kGranule; },
+  };
+  for (const auto& lie : lies) {
+    daemon.falsify = lie;
+    const auto range = pool.allocate(1000, 64, 0, 0, {});
+    EXPECT_EQ(range.code(), Code::kInternal);
+    EXPECT_NE(range.status().message().find("is outside of it"), std::string::npos) << range.status().to_string();
+    daemon.start_again();
+  }
+  daemon.falsify = nullptr;
+  EXPECT_TRUE(pool.allocate(1000, 64, 0, 0, {}).is_ok());
+}
+
+TEST(LeasePool, ASegmentReplacedWhileItIsWrittenToIsRefused) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  const auto written = pool.allocate(1U << 20, 4096, 0, 0, {});
+  ASSERT_TRUE(written.is_ok());
+  daemon.replace_segment();
+  const auto range = pool.allocate(6U << 20, 4096, 0, 0, {});
+  EXPECT_EQ(range.code(), Code::kInternal);
+  EXPECT_NE(range.status().message().find("while this client was writing to it"), std::string::npos)
+      << range.status().to_string();
+}
+
+TEST(LeasePool, ALeaseWithSeveralDescriptorsIsRefused) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  daemon.sends_two_fds = true;
+  const auto range = pool.allocate(1000, 64, 0, 0, {});
+  EXPECT_EQ(range.code(), Code::kInternal);
+  EXPECT_NE(range.status().message().find("2 descriptors instead of one"), std::string::npos)
+      << range.status().to_string();
 }
 
 TEST(LeasePool, AFullStoreIsReported) {

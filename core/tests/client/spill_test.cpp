@@ -36,13 +36,13 @@ std::vector<Kept> put_many(Client& client, std::uint32_t count) {
   return kept;
 }
 
-bool is_right(Client& client, const Kept& one) {
-  const auto object = get_one(client, one.id, 0);
-  EXPECT_TRUE(object.is_ok()) << one.seed << ": " << object.status().to_string();
+bool is_right(Client& client, const Kept& kept) {
+  const auto object = get_one(client, kept.id, 0);
+  EXPECT_TRUE(object.is_ok()) << kept.seed << ": " << object.status().to_string();
   if (!object.is_ok()) return false;
-  const auto expected = pattern(kValueBytes + one.seed, one.seed);
-  const BufferView& found = (*object)->buffers()[0];
-  return found.length == expected.size() && std::memcmp(found.data, expected.data(), expected.size()) == 0;
+  const auto expected = pattern(kValueBytes + kept.seed, kept.seed);
+  const BufferView& buffer = (*object)->buffers()[0];
+  return buffer.length == expected.size() && std::memcmp(buffer.data, expected.data(), expected.size()) == 0;
 }
 
 std::uint64_t bytes_below(const std::string& folder) {
@@ -59,16 +59,16 @@ TEST(Spill, FourTimesTheMemoryIsPutAndGot) {
   const auto client = connect(store);
   const auto kept = put_many(*client, 64);
   ASSERT_EQ(kept.size(), 64U);
-  for (const Kept& one : kept)
-    EXPECT_TRUE(is_right(*client, one)) << one.seed;
-  for (auto one = kept.rbegin(); one != kept.rend(); ++one)
-    EXPECT_TRUE(is_right(*client, *one)) << one->seed;
+  for (const Kept& object : kept)
+    EXPECT_TRUE(is_right(*client, object)) << object.seed;
+  for (auto object = kept.rbegin(); object != kept.rend(); ++object)
+    EXPECT_TRUE(is_right(*client, *object)) << object->seed;
   EXPECT_GT(bytes_below(disk.path("a")), 0U);
   EXPECT_GT(bytes_below(disk.path("b")), 0U);
   EXPECT_GT(number(*client, "loads"), 0U);
   std::vector<IdBytes> ids;
-  for (const Kept& one : kept)
-    ids.push_back(one.id);
+  for (const Kept& object : kept)
+    ids.push_back(object.id);
   ASSERT_TRUE(client->remove(ids, {}).is_ok());
   EXPECT_TRUE(eventually([&] { return number(*client, "disk_bytes") == 0; })) << *client->status({});
 }
@@ -81,8 +81,8 @@ TEST(Spill, AKilledDaemonLosesNothingThatWasSpilled) {
   for (int round = 0; round < 3; ++round) {
     store.kill(store.daemon_pid());
     const auto after = connect(store);
-    for (const Kept& one : kept)
-      EXPECT_TRUE(is_right(*after, one)) << one.seed << " in round " << round;
+    for (const Kept& object : kept)
+      EXPECT_TRUE(is_right(*after, object)) << object.seed << " in round " << round;
   }
 }
 
@@ -94,8 +94,8 @@ TEST(Spill, WhatIsOnDiskOutlivesKeeperAndDaemon) {
     const auto client = connect(store);
     kept = put_many(*client, 40);
     std::vector<IdBytes> ids;
-    for (const Kept& one : kept)
-      ids.push_back(one.id);
+    for (const Kept& object : kept)
+      ids.push_back(object.id);
     // Every object needs a copy, since memory is lost with both processes.
     EXPECT_TRUE(eventually([&] {
       EXPECT_TRUE(client->evict(ids, {}).is_ok());
@@ -110,8 +110,8 @@ TEST(Spill, WhatIsOnDiskOutlivesKeeperAndDaemon) {
     store.kill(keeper);
     store.start_again();
     const auto client = connect(store);
-    for (const Kept& one : kept)
-      EXPECT_TRUE(is_right(*client, one)) << one.seed << " in life " << life;
+    for (const Kept& object : kept)
+      EXPECT_TRUE(is_right(*client, object)) << object.seed << " in life " << life;
     // All objects have copies again: clean or rewritten.
     EXPECT_GE(number(*client, "disk_bytes"), 40 * kValueBytes);
   }
@@ -151,44 +151,44 @@ TEST(Spill, AFullDiskIsStoreFullWithTheReasonAndNothingIsLost) {
     kept.pop_back();
   }
   ASSERT_TRUE(client->remove(gone, {}).is_ok());
-  for (const Kept& one : kept)
-    EXPECT_TRUE(is_right(*client, one)) << one.seed;
+  for (const Kept& object : kept)
+    EXPECT_TRUE(is_right(*client, object)) << object.seed;
 }
 
-int start_with(const Scratch& folder, const std::string& spill, std::string& said) {
+int start_with(const Scratch& folder, const std::string& spill, std::string& output) {
   return run_until_exit({"--address=unix://" + folder.path("s.sock"), "--size=64MiB", "--spill-path=" + spill}, folder,
-                        said);
+                        output);
 }
 
 TEST(SpillConfigValidation, AFolderThatWasNamedAndCannotBeUsedIsRefused) {
   const Scratch folder;
-  std::string said;
-  EXPECT_EQ(start_with(folder, folder.path("none/there"), said), 1);
-  EXPECT_NE(said.find(folder.path("none") + " does not exist"), std::string::npos) << said;
+  std::string output;
+  EXPECT_EQ(start_with(folder, folder.path("none/there"), output), 1);
+  EXPECT_NE(output.find(folder.path("none") + " does not exist"), std::string::npos) << output;
   EXPECT_FALSE(fs::exists(folder.path("s.sock")));
   fs::create_directory(folder.path("open"));
   fs::permissions(folder.path("open"), fs::perms::all);
-  EXPECT_EQ(start_with(folder, folder.path("open"), said), 1);
-  EXPECT_NE(said.find("chmod 700 " + folder.path("open")), std::string::npos) << said;
+  EXPECT_EQ(start_with(folder, folder.path("open"), output), 1);
+  EXPECT_NE(output.find("chmod 700 " + folder.path("open")), std::string::npos) << output;
   fs::create_directory_symlink(folder.path(), folder.path("link"));
-  EXPECT_EQ(start_with(folder, folder.path("link"), said), 1);
-  EXPECT_NE(said.find(folder.path("link")), std::string::npos) << said;
+  EXPECT_EQ(start_with(folder, folder.path("link"), output), 1);
+  EXPECT_NE(output.find(folder.path("link")), std::string::npos) << output;
   if (fs::exists("/proc/version")) {
-    EXPECT_EQ(start_with(folder, "/proc/spill", said), 1);  // not writable by anyone
-    EXPECT_NE(said.find("/proc/spill"), std::string::npos) << said;
+    EXPECT_EQ(start_with(folder, "/proc/spill", output), 1);  // not writable by anyone
+    EXPECT_NE(output.find("/proc/spill"), std::string::npos) << output;
   }
-  EXPECT_EQ(start_with(folder, "relative", said), 2);
-  EXPECT_NE(said.find("absolute"), std::string::npos) << said;
+  EXPECT_EQ(start_with(folder, "relative", output), 2);
+  EXPECT_NE(output.find("absolute"), std::string::npos) << output;
 }
 
 TEST(SpillConfigValidation, TooLittleRoomIsSaidWithTheFigures) {
   const Scratch folder;
-  std::string said;
+  std::string output;
   EXPECT_EQ(run_until_exit({"--address=unix://" + folder.path("s.sock"), "--size=64MiB",
                             "--spill-path=" + folder.path("a"), "--spill-reserve=1000TiB"},
-                           folder, said),
+                           folder, output),
             1);
-  EXPECT_NE(said.find("--spill-reserve"), std::string::npos) << said;
+  EXPECT_NE(output.find("--spill-reserve"), std::string::npos) << output;
 }
 
 TEST(SpillConfigValidation, AManifestOfANewerFormatIsRefusedWithBothVersions) {
@@ -215,12 +215,12 @@ TEST(SpillConfigValidation, AManifestOfANewerFormatIsRefusedWithBothVersions) {
     file.seekp(8);
     file.put(7);
   }
-  std::string said;
+  std::string output;
   EXPECT_EQ(run_until_exit({"--address=unix://" + store.path(), "--size=64MiB", "--spill-path=" + disk.path("a")},
-                           store.folder(), said),
+                           store.folder(), output),
             1);
-  EXPECT_NE(said.find("format 7"), std::string::npos) << said;
-  EXPECT_NE(said.find("format 2"), std::string::npos) << said;
+  EXPECT_NE(output.find("format 7"), std::string::npos) << output;
+  EXPECT_NE(output.find("format 2"), std::string::npos) << output;
 }
 
 }  // namespace

@@ -58,9 +58,9 @@ inline PutResult put_one(Client& client, const PutItem& item) {
 }
 
 inline Result<std::shared_ptr<SealedObject>> get_one(Client& client, const IdBytes& id, std::uint32_t wait_ms = 0) {
-  auto found = client.get(std::span(&id, 1), wait_ms, {});
-  if (!found.is_ok()) return found.status();
-  return found->front();
+  auto objects = client.get(std::span(&id, 1), wait_ms, {});
+  if (!objects.is_ok()) return objects.status();
+  return objects->front();
 }
 
 inline std::uint64_t number(Client& client, const std::string& key) {

@@ -250,53 +250,53 @@ TEST(Start, OfManyAtOnceOneWins) {
 
 TEST(Start, WhatCannotWorkIsSaidAtOnce) {
   Scratch folder;
-  std::string said;
+  std::string output;
   const std::string address = "--address=unix://" + folder.path("s.sock");
-  EXPECT_EQ(run_until_exit({address, "--size=4000TiB"}, folder, said), 1);
-  EXPECT_NE(said.find("3.9 PiB"), std::string::npos) << said;
-  EXPECT_EQ(run_until_exit({address, "--size=1MiB"}, folder, said), 1);
-  EXPECT_EQ(run_until_exit({address, "--size=4GB"}, folder, said), 2);
-  EXPECT_NE(said.find("4GiB"), std::string::npos) << said;
-  EXPECT_EQ(run_until_exit({address, "--frobnicate=1"}, folder, said), 2);
-  EXPECT_NE(said.find("--frobnicate"), std::string::npos) << said;
-  EXPECT_EQ(run_until_exit({address, "--spill-path=/tmp"}, folder, said), 1);
-  EXPECT_NE(said.find("is shared by all users"), std::string::npos) << said;
-  EXPECT_EQ(run_until_exit({}, folder, said), 2);
-  EXPECT_NE(said.find("--address"), std::string::npos) << said;
-  EXPECT_EQ(run_until_exit({"--address=tcp://host:1"}, folder, said), 2);
+  EXPECT_EQ(run_until_exit({address, "--size=4000TiB"}, folder, output), 1);
+  EXPECT_NE(output.find("3.9 PiB"), std::string::npos) << output;
+  EXPECT_EQ(run_until_exit({address, "--size=1MiB"}, folder, output), 1);
+  EXPECT_EQ(run_until_exit({address, "--size=4GB"}, folder, output), 2);
+  EXPECT_NE(output.find("4GiB"), std::string::npos) << output;
+  EXPECT_EQ(run_until_exit({address, "--frobnicate=1"}, folder, output), 2);
+  EXPECT_NE(output.find("--frobnicate"), std::string::npos) << output;
+  EXPECT_EQ(run_until_exit({address, "--spill-path=/tmp"}, folder, output), 1);
+  EXPECT_NE(output.find("is shared by all users"), std::string::npos) << output;
+  EXPECT_EQ(run_until_exit({}, folder, output), 2);
+  EXPECT_NE(output.find("--address"), std::string::npos) << output;
+  EXPECT_EQ(run_until_exit({"--address=tcp://host:1"}, folder, output), 2);
 
   folder.write("config", "size = 64MiB\nsiez = 1\n");
-  EXPECT_EQ(run_until_exit({address, "--config=" + folder.path("config")}, folder, said), 2);
-  EXPECT_NE(said.find("line 2"), std::string::npos) << said;
-  EXPECT_NE(said.find("siez"), std::string::npos) << said;
+  EXPECT_EQ(run_until_exit({address, "--config=" + folder.path("config")}, folder, output), 2);
+  EXPECT_NE(output.find("line 2"), std::string::npos) << output;
+  EXPECT_NE(output.find("siez"), std::string::npos) << output;
 
   folder.write("open/file", "");
   ASSERT_EQ(::chmod(folder.path("open").c_str(), 0777), 0);
-  EXPECT_EQ(run_until_exit({"--address=unix://" + folder.path("open/s.sock"), "--size=64MiB"}, folder, said), 1);
-  EXPECT_NE(said.find(folder.path("open")), std::string::npos) << said;
+  EXPECT_EQ(run_until_exit({"--address=unix://" + folder.path("open/s.sock"), "--size=64MiB"}, folder, output), 1);
+  EXPECT_NE(output.find(folder.path("open")), std::string::npos) << output;
 
   folder.write("file", "not a socket");
-  EXPECT_EQ(run_until_exit({"--address=unix://" + folder.path("file"), "--size=64MiB"}, folder, said), 1);
-  EXPECT_NE(said.find("not a socket"), std::string::npos) << said;
+  EXPECT_EQ(run_until_exit({"--address=unix://" + folder.path("file"), "--size=64MiB"}, folder, output), 1);
+  EXPECT_NE(output.find("not a socket"), std::string::npos) << output;
 }
 
 TEST(Start, AnAddressInUseNamesWhoUsesIt) {
   StoreProcess store;
-  std::string said;
-  EXPECT_EQ(run_until_exit({"--address=unix://" + store.path(), "--size=64MiB"}, store.folder(), said), 1);
-  EXPECT_NE(said.find(std::to_string(store.first_pid())), std::string::npos) << said;
+  std::string output;
+  EXPECT_EQ(run_until_exit({"--address=unix://" + store.path(), "--size=64MiB"}, store.folder(), output), 1);
+  EXPECT_NE(output.find(std::to_string(store.first_pid())), std::string::npos) << output;
   // Also if the process that took the lock has died and the store lives on.
   RawClient client = store.client();
   store.kill(static_cast<std::uint32_t>(store.first_pid()));
-  EXPECT_EQ(run_until_exit({"--address=unix://" + store.path(), "--size=64MiB"}, store.folder(), said), 1);
+  EXPECT_EQ(run_until_exit({"--address=unix://" + store.path(), "--size=64MiB"}, store.folder(), output), 1);
   EXPECT_NE(client.status(), "");
 }
 
 TEST(Start, VersionAndHelp) {
   Scratch folder;
-  std::string said;
-  EXPECT_EQ(run_until_exit({"--version"}, folder, said), 0);
-  EXPECT_EQ(run_until_exit({"--help"}, folder, said), 0);
+  std::string output;
+  EXPECT_EQ(run_until_exit({"--version"}, folder, output), 0);
+  EXPECT_EQ(run_until_exit({"--help"}, folder, output), 0);
 }
 
 }  // namespace

@@ -119,6 +119,7 @@ TEST(Config, AFileMayNotSetWhatIsBetweenTheProcesses) {
 TEST(Config, NonsenseIsRefused) {
   EXPECT_EQ(parse_config({"start"}).code(), Code::kInvalidArgument);
   EXPECT_EQ(parse_config({"--size"}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(parse_config({"--address=unix:///s", "--size=0"}).code(), Code::kInvalidArgument);
   EXPECT_EQ(parse_config({"--address=unix://relative"}).code(), Code::kInvalidArgument);
   EXPECT_EQ(parse_config({"--address=unix:///s", "--ready-fd=99999999999"}).code(), Code::kInvalidArgument);
   EXPECT_TRUE(parse_config({"--help"})->show_help);

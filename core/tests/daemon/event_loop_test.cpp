@@ -158,34 +158,47 @@ TEST_F(EventLoopTest, ACallbackMayReplaceItself) {
   EXPECT_EQ(seen, (std::vector<std::string>{std::string(100, 'a'), "b"}));
 }
 
-TEST(EventLoopDeadlines, AreAskedForBeforeEachWaitAndCalledInOrder) {
+TEST(EventLoopTimers, EndTheWaitAndAreCalledInTheOrderOfTheirDeadlines) {
   EventLoop loop(os::Poller::create().take());
   const std::uint64_t begin = os::monotonic_ns();
-  std::uint64_t next[] = {UINT64_MAX, begin + 30'000'000, begin + 20'000'000};
   std::vector<int> called;
+  EventLoop::Timer timers[3];
   for (int i = 0; i < 3; ++i) {
-    loop.add_deadline([&, i] { return next[i]; },
-                      [&, i](std::uint64_t now_ns) {
-                        EXPECT_GE(now_ns, next[i]);
-                        called.push_back(i);
-                        next[i] = UINT64_MAX;
-                      });
+    timers[i] = loop.timer([&, i](std::uint64_t now_ns) {
+      EXPECT_GE(now_ns, begin);
+      called.push_back(i);
+    });
   }
+  timers[1].arm(begin + 30'000'000);
+  timers[2].arm(begin + 20'000'000);
   ASSERT_TRUE(loop.dispatch().is_ok());
   loop.run_due();
   EXPECT_GE(os::monotonic_ns() - begin, 20'000'000U);
-  EXPECT_EQ(called.front(), next[1] == UINT64_MAX ? 1 : 2) << "the later one too, only if this was slow";
-  ASSERT_TRUE(next[1] == UINT64_MAX || loop.dispatch().is_ok());
+  EXPECT_EQ(called.front(), 2) << "the later one too, only if this was slow";
+  ASSERT_TRUE(!timers[1].is_armed() || loop.dispatch().is_ok());
   loop.run_due();
-  EXPECT_EQ(called.size(), 2U);
-  next[0] = next[2] = 0;  // due: no wait
+  EXPECT_EQ(called, (std::vector<int>{2, 1}));
+  timers[2].arm(1);
+  timers[0].arm(0);  // due: no wait
   ASSERT_TRUE(loop.dispatch().is_ok());
   called.clear();
   loop.run_due();
   EXPECT_EQ(called, (std::vector<int>{0, 2}));
 }
 
-TEST(EventLoopDeadlines, WithoutAnyAnEventIsAwaited) {
+TEST(EventLoopTimers, AWaitCanBeSkippedOnce) {
+  EventLoop loop(os::Poller::create().take());
+  const std::uint64_t begin = os::monotonic_ns();
+  EventLoop::Timer timer = loop.timer([](std::uint64_t) {});
+  timer.arm(begin + 50'000'000);
+  loop.skip_wait();
+  ASSERT_TRUE(loop.dispatch().is_ok());
+  loop.run_due();
+  ASSERT_TRUE(loop.dispatch().is_ok());
+  EXPECT_GE(os::monotonic_ns() - begin, 50'000'000U);
+}
+
+TEST(EventLoopTimers, WithoutAnyAnEventIsAwaited) {
   EventLoop loop(os::Poller::create().take());
   const UniqueFd event = os::create_event_fd().take();
   int calls = 0;

@@ -22,8 +22,14 @@ namespace entrepot::testing {
 class TestLoop : public EventLoop {
  public:
   TestLoop() : EventLoop(os::Poller::create().take()) {
-    add_deadline([] { return os::monotonic_ns() + 1'000'000; }, [](std::uint64_t) {});
+    soon_ = timer([this](std::uint64_t) { arm(); });
+    arm();
   }
+
+ private:
+  void arm() { soon_.arm(os::monotonic_ns() + 1'000'000); }
+
+  Timer soon_;
 };
 
 class Peer {

@@ -60,12 +60,12 @@ TEST(Provisioner, DoesUrgentWorkFirstAndSaysWhenItIsDone) {
     const auto readable = os::wait_readable(event->get(), deadline);
     ASSERT_TRUE(readable.is_ok());
     os::clear_event(event->get());
-    for (Provisioned& one : provisioner.take_finished())
-      done[one.segment] = std::move(one);
+    for (Provisioned& finished : provisioner.take_finished())
+      done[finished.segment] = std::move(finished);
   }
   ASSERT_EQ(done.size(), 4U);
-  for (const auto& [segment, one] : done)
-    EXPECT_TRUE(one.status.is_ok()) << one.status.to_string();
+  for (const auto& [segment, finished] : done)
+    EXPECT_TRUE(finished.status.is_ok()) << finished.status.to_string();
 }
 
 TEST(Provisioner, GivesBackWhatIsUnwantedBeforeItGoesOn) {
@@ -131,9 +131,9 @@ TEST(Provisioner, GivesWayToUrgentWorkWhenItHasBegun) {
   while (order.size() < 2 && !deadline.passed()) {
     ASSERT_TRUE(os::wait_readable(event->get(), deadline).is_ok());
     os::clear_event(event->get());
-    for (const Provisioned& one : provisioner.take_finished()) {
-      EXPECT_TRUE(one.status.is_ok()) << one.status.to_string();
-      order.push_back(one.segment);
+    for (const Provisioned& finished : provisioner.take_finished()) {
+      EXPECT_TRUE(finished.status.is_ok()) << finished.status.to_string();
+      order.push_back(finished.segment);
     }
   }
   EXPECT_EQ(order, (std::vector<std::uint32_t>{2, 1}));
@@ -152,16 +152,16 @@ TEST(Provisioner, CancelledWorkIsNotReported) {
   std::vector<Provisioned> done;
   const auto deadline = os::Deadline::after_ms(20'000);
   const auto has_last = [&] {
-    for (const Provisioned& one : done) {
-      if (one.segment == 19) return true;
+    for (const Provisioned& finished : done) {
+      if (finished.segment == 19) return true;
     }
     return false;
   };
   while (!has_last() && !deadline.passed()) {
     ASSERT_TRUE(os::wait_readable(event->get(), deadline).is_ok());
     os::clear_event(event->get());
-    for (Provisioned& one : provisioner.take_finished())
-      done.push_back(std::move(one));
+    for (Provisioned& finished : provisioner.take_finished())
+      done.push_back(std::move(finished));
   }
   EXPECT_TRUE(has_last());
   provisioner.stop();

@@ -48,11 +48,11 @@ TEST(Service, BytesGoFromOneClientToAnotherThroughSharedMemory) {
   const Result<ControlView> view = ControlView::attach(std::move(fds), reader.identity.instance);
   ASSERT_TRUE(view.is_ok()) << view.status().to_string();
   const DirectoryReader directory(*view);
-  const auto found = directory.find(kA);
-  ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->slot, sealed->slot);
-  EXPECT_EQ(found->generation(), sealed->generation);
-  const Result<RecordView> record = read_record(*view, directory.slot(found->slot));
+  const auto snapshot = directory.find(kA);
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->slot, sealed->slot);
+  EXPECT_EQ(snapshot->generation(), sealed->generation);
+  const Result<RecordView> record = read_record(*view, directory.slot(snapshot->slot));
   ASSERT_TRUE(record.is_ok()) << record.status().to_string();
   ASSERT_EQ(record->buffers().size(), 1U);
   const auto place = BlobReader(*view).resolve(record->buffers()[0].blob, record->buffers()[0].generation);

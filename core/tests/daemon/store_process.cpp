@@ -51,12 +51,12 @@ bool process_exists(std::uint64_t pid) {
 // ---- client ----
 
 RawClient::RawClient(const std::string& socket_path) {
-  const bool there = eventually([&] {
+  const bool listening = eventually([&] {
     Result<UniqueFd> socket = os::connect_unix(socket_path, soon());
     if (socket.is_ok()) socket_ = socket.take();
     return socket.is_ok();
   });
-  EXPECT_TRUE(there) << "nobody listens at " << socket_path;
+  EXPECT_TRUE(listening) << "nobody listens at " << socket_path;
 }
 
 Status RawClient::say_hello(Hello hello, int pin_table_fd) {
@@ -299,7 +299,7 @@ Result<os::ExitStatus> StoreProcess::wait_exit() {
   return *status;
 }
 
-int run_until_exit(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said) {
+int run_until_exit(const std::vector<std::string>& arguments, const Scratch& folder, std::string& output) {
   // Standard error goes through a shell redirection, like a user's.
   os::SpawnOptions spawn;
   spawn.program = "/bin/sh";
@@ -313,8 +313,8 @@ int run_until_exit(const std::vector<std::string>& arguments, const Scratch& fol
     EXPECT_TRUE(os::send_signal(child->pid, SIGKILL).is_ok());
   }
   const Result<std::string> text = os::read_file(folder.path("stderr"));
-  said = text.is_ok() ? *text : std::string();
-  EXPECT_TRUE(ended) << said;
+  output = text.is_ok() ? *text : std::string();
+  EXPECT_TRUE(ended) << output;
   return ended && !status->signalled ? status->code : -1;
 }
 

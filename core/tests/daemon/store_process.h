@@ -117,6 +117,6 @@ class StoreProcess {
 };
 
 // Runs entrepotd to its end, with its standard error in `said`. Returns its exit code.
-[[nodiscard]] int run_until_exit(const std::vector<std::string>& arguments, const Scratch& folder, std::string& said);
+[[nodiscard]] int run_until_exit(const std::vector<std::string>& arguments, const Scratch& folder, std::string& output);
 
 }  // namespace entrepot::testing

@@ -222,13 +222,13 @@ TEST_F(Frames, WhatAProcessHasNoDescriptorsForComesWithoutThem) {
   ASSERT_EQ(incoming.frames.size(), 1U);
   EXPECT_FALSE(incoming.frames[0].lost_fds());
   EXPECT_EQ(incoming.frames[0].fds.size(), 1U);
-  const Status said = descriptors_lost_error();
-  EXPECT_TRUE(os::is_out_of_descriptors(said));
-  EXPECT_NE(said.message().find(concat("process ", os::current_pid(),
-                                       " (net_test) has used all of its file descriptors, limit ", before.rlim_cur,
-                                       " (ulimit -n)")),
+  const Status error = descriptors_lost_error();
+  EXPECT_TRUE(os::is_out_of_descriptors(error));
+  EXPECT_NE(error.message().find(concat("process ", os::current_pid(),
+                                        " (net_test) has used all of its file descriptors, limit ", before.rlim_cur,
+                                        " (ulimit -n)")),
             std::string::npos)
-      << said.message();
+      << error.message();
 }
 
 // Random bytes, half of them with valid headers: no crash, and no more memory than was sent.

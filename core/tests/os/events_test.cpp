@@ -62,18 +62,6 @@ TEST(Events, EventFdWakesAPollerFromAnotherThread) {
   EXPECT_FALSE(*wait_readable(event.get(), Deadline::after_ms(0)));
 }
 
-TEST(Events, TimerFiresRepeatsAndStops) {
-  const UniqueFd timer = create_timer_fd().take();
-  ASSERT_TRUE(set_timer(timer.get(), 1, 1).is_ok());
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(*wait_readable(timer.get(), test_deadline()));
-    clear_timer(timer.get());
-  }
-  ASSERT_TRUE(set_timer(timer.get(), 0).is_ok());
-  clear_timer(timer.get());
-  EXPECT_FALSE(*wait_readable(timer.get(), Deadline::after_ms(5)));
-}
-
 TEST(Events, SignalsComeThroughTheDescriptor) {
   const UniqueFd signals = create_signal_fd({SIGUSR1}).take();
   EXPECT_EQ(*read_signal(signals.get()), 0);

@@ -93,15 +93,15 @@ TEST(LogWriter, AFullPipeKeepsNobodyWaiting) {
   writer.add("end\n");
   const std::string text = pipe.read_until("end\n");
   EXPECT_NE(text.find(line(0)), std::string::npos);
-  std::uint64_t there = 0;
+  std::uint64_t written = 0;
   for (int number = 0; number < kLines; ++number)
-    there += text.find(line(number)) == std::string::npos ? 0 : 1;
-  EXPECT_EQ(there + dropped, static_cast<std::uint64_t>(kLines));
-  std::uint64_t told = 0;
+    written += text.find(line(number)) == std::string::npos ? 0 : 1;
+  EXPECT_EQ(written + dropped, static_cast<std::uint64_t>(kLines));
+  std::uint64_t reported = 0;
   const std::string begin = "dropped ";
   for (std::size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1))
-    told += std::stoull(text.substr(at + begin.size()));
-  EXPECT_EQ(told, dropped) << text;
+    reported += std::stoull(text.substr(at + begin.size()));
+  EXPECT_EQ(reported, dropped) << text;
   EXPECT_TRUE(writer.flush(kWatchdog, kWatchdog));
 }
 

@@ -37,7 +37,7 @@ class Holder {
     if (pid_ == 0) {
       if (!take_store_lock(fd, test_deadline()).is_ok()) ::_exit(1);
       then();
-      [[maybe_unused]] const ssize_t said = ::write(ends[1], "x", 1);
+      [[maybe_unused]] const ssize_t written = ::write(ends[1], "x", 1);
       while (true)
         ::pause();
     }
@@ -88,7 +88,7 @@ TEST(StoreLock, NoForkOfTheHolderCarriesItNotEvenOneThatNeverCameToExec) {
         while (true)
           ::pause();
       }
-      [[maybe_unused]] const ssize_t told = ::write(ends[1], &child, sizeof(child));
+      [[maybe_unused]] const ssize_t written = ::write(ends[1], &child, sizeof(child));
     });
     ASSERT_EQ(::read(ends[0], &orphan, sizeof(orphan)), static_cast<ssize_t>(sizeof(orphan)));
     EXPECT_FALSE(is_free(lock.get()));
@@ -112,7 +112,7 @@ TEST(StoreLock, AProgramThatTheHolderStartsDoesNotCarryItEither) {
       options.argv = {"sleep", "600"};
       const Result<Child> started = spawn(options);
       const pid_t pid = started.is_ok() ? started->pid : 0;
-      [[maybe_unused]] const ssize_t told = ::write(ends[1], &pid, sizeof(pid));
+      [[maybe_unused]] const ssize_t written = ::write(ends[1], &pid, sizeof(pid));
     });
     ASSERT_EQ(::read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
     ASSERT_GT(child, 0);

@@ -46,14 +46,14 @@ TEST(Adoption, SealedObjectsAreFoundAgain) {
   ControlMemory memory = ControlMemory::adopt(keep(old)).take();
   EXPECT_EQ(memory.root().incarnation.load(), incarnation + 1);
   DirectoryWriter directory(memory);
-  const DirectoryAdoption found = directory.adopt();
-  ASSERT_EQ(found.sealed.size(), 5000U);
-  EXPECT_TRUE(found.damaged.empty());
+  const DirectoryAdoption adoption = directory.adopt();
+  ASSERT_EQ(adoption.sealed.size(), 5000U);
+  EXPECT_TRUE(adoption.damaged.empty());
   EXPECT_EQ(directory.live(), 5000U);
   IndexWriter index(memory);
-  ASSERT_TRUE(index.reset(static_cast<std::uint32_t>(found.sealed.size())).is_ok());
+  ASSERT_TRUE(index.reset(static_cast<std::uint32_t>(adoption.sealed.size())).is_ok());
   RecordArena arena(memory);
-  for (const std::uint32_t slot : found.sealed) {
+  for (const std::uint32_t slot : adoption.sealed) {
     const Slot& entry = directory.at(slot);
     ASSERT_TRUE(arena.reserve(entry.record_offset, entry.record_bytes).is_ok());
     ASSERT_TRUE(arena.view(entry.record_offset, entry.record_bytes)->check_crc().is_ok());
@@ -87,10 +87,10 @@ TEST(Adoption, UnfinishedDeletingAndDamagedSlotsAreToldApart) {
 
   ControlMemory memory = ControlMemory::adopt(keep(old)).take();
   DirectoryWriter directory(memory);
-  const DirectoryAdoption found = directory.adopt();
-  EXPECT_EQ(found.sealed, std::vector<std::uint32_t>{whole});
-  EXPECT_EQ(found.deleting, std::vector<std::uint32_t>{deleting});
-  EXPECT_EQ(found.damaged, std::vector<std::uint32_t>{damaged});
+  const DirectoryAdoption adoption = directory.adopt();
+  EXPECT_EQ(adoption.sealed, std::vector<std::uint32_t>{whole});
+  EXPECT_EQ(adoption.deleting, std::vector<std::uint32_t>{deleting});
+  EXPECT_EQ(adoption.damaged, std::vector<std::uint32_t>{damaged});
   EXPECT_EQ(directory.state(damaged), ObjectState::kLost);
   EXPECT_EQ(directory.state(unsealed), ObjectState::kFree);
   EXPECT_EQ(directory.live(), 3U);
@@ -127,17 +127,17 @@ TEST(Adoption, EveryFieldOfASlotIsGuarded) {
 }
 
 TEST(Adoption, AMissingOrForeignRegionIsRefused) {
-  const ControlMemory one = create();
+  const ControlMemory memory = create();
   const ControlMemory two = ControlMemory::create(numbered_instance(2)).take();
-  std::map<RegionKind, UniqueFd> fds = keep(one);
+  std::map<RegionKind, UniqueFd> fds = keep(memory);
   fds.erase(RegionKind::kNames);
   const Status missing = ControlMemory::adopt(std::move(fds)).status();
   EXPECT_EQ(missing.code(), Code::kCorruptData);
   EXPECT_NE(missing.message().find("names"), std::string::npos) << missing.message();
-  fds = keep(one);
+  fds = keep(memory);
   fds[RegionKind::kBlobs] = os::duplicate(two.region(RegionKind::kBlobs).fd()).take();
   EXPECT_EQ(ControlMemory::adopt(std::move(fds)).code(), Code::kInvalidReference);
-  fds = keep(one);
+  fds = keep(memory);
   std::swap(fds[RegionKind::kBlobs], fds[RegionKind::kSlots]);
   EXPECT_EQ(ControlMemory::adopt(std::move(fds)).code(), Code::kCorruptData);
 }

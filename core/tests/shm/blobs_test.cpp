@@ -58,9 +58,9 @@ TEST(Blobs, AdoptionFindsSealedAndDamagedOnes) {
   before.free(blobs[1]);
   before.table().at(blobs[2]).length ^= 1;
   BlobWriter after(store.memory);
-  const BlobAdoption found = after.adopt();
-  EXPECT_EQ(found.sealed, (std::vector<std::uint32_t>{blobs[3], blobs[0]}));
-  EXPECT_EQ(found.damaged, std::vector<std::uint32_t>{blobs[2]});
+  const BlobAdoption adoption = after.adopt();
+  EXPECT_EQ(adoption.sealed, (std::vector<std::uint32_t>{blobs[3], blobs[0]}));
+  EXPECT_EQ(adoption.damaged, std::vector<std::uint32_t>{blobs[2]});
   EXPECT_EQ(after.references(blobs[0]), 0U);  // the caller rebuilds the counts
   EXPECT_FALSE(after.is_sealed(blobs[2], 1));
   EXPECT_EQ(after.place(blobs[3]).offset, 3 * 64U);

@@ -23,11 +23,11 @@ TEST(Directory, PublishedFieldsAreReadBack) {
                           .locality_set = 8};
   store.directory.publish_sealed(slot, fields, MemoryKind::kHugePages);
   ASSERT_TRUE(store.index.insert(fields.id, slot).is_ok());
-  const std::optional<SlotSnapshot> found = store.reader.find(fields.id);
-  ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->generation(), 1U);
-  EXPECT_EQ(found->kind(), MemoryKind::kHugePages);
-  const Slot& read = store.reader.slot(found->slot);
+  const std::optional<SlotSnapshot> snapshot = store.reader.find(fields.id);
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->generation(), 1U);
+  EXPECT_EQ(snapshot->kind(), MemoryKind::kHugePages);
+  const Slot& read = store.reader.slot(snapshot->slot);
   EXPECT_EQ(read.id, fields.id);
   EXPECT_EQ(read.session, 2U);
   EXPECT_EQ(read.record_offset, 3 * kRecordAlign);
@@ -41,10 +41,10 @@ TEST(Directory, PublishedFieldsAreReadBack) {
 TEST(Directory, ADeletingObjectIsNotFoundAndFailsTheRecheck) {
   FakeStore store;
   const std::uint32_t slot = store.seal(numbered_id(1));
-  const SlotSnapshot found = *store.reader.find(numbered_id(1));
-  EXPECT_TRUE(store.reader.recheck(found));
-  EXPECT_EQ(store.directory.mark_deleting(slot), found.word);
-  EXPECT_FALSE(store.reader.recheck(found));
+  const SlotSnapshot snapshot = *store.reader.find(numbered_id(1));
+  EXPECT_TRUE(store.reader.recheck(snapshot));
+  EXPECT_EQ(store.directory.mark_deleting(slot), snapshot.word);
+  EXPECT_FALSE(store.reader.recheck(snapshot));
   // Even while the index still names the slot.
   EXPECT_FALSE(store.reader.find(numbered_id(1)).has_value());
 }
@@ -55,17 +55,17 @@ TEST(Directory, WhatIsInColdStorageExistsAndIsNotFoundForReading) {
   store.directory.mark_spilled(slot);
   EXPECT_FALSE(store.reader.find(numbered_id(1)).has_value());
   EXPECT_FALSE(store.reader.at(slot, 1, numbered_id(1)).has_value());
-  const auto found = store.reader.find_existing(numbered_id(1));
-  ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->slot, slot);
-  EXPECT_TRUE(store.reader.existing_at(slot, found->generation(), numbered_id(1)).has_value());
-  EXPECT_FALSE(store.reader.existing_at(slot, found->generation() + 1, numbered_id(1)).has_value());
-  EXPECT_FALSE(store.reader.existing_at(slot, found->generation(), numbered_id(2)).has_value());
+  const auto snapshot = store.reader.find_existing(numbered_id(1));
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->slot, slot);
+  EXPECT_TRUE(store.reader.existing_at(slot, snapshot->generation(), numbered_id(1)).has_value());
+  EXPECT_FALSE(store.reader.existing_at(slot, snapshot->generation() + 1, numbered_id(1)).has_value());
+  EXPECT_FALSE(store.reader.existing_at(slot, snapshot->generation(), numbered_id(2)).has_value());
   store.directory.mark_sealed(slot);
-  EXPECT_TRUE(store.reader.still_exists(*found));  // evicted and reloaded meanwhile
-  EXPECT_FALSE(store.reader.recheck(*found));
+  EXPECT_TRUE(store.reader.still_exists(*snapshot));  // evicted and reloaded meanwhile
+  EXPECT_FALSE(store.reader.recheck(*snapshot));
   store.directory.mark_deleting(slot);
-  EXPECT_FALSE(store.reader.still_exists(*found));
+  EXPECT_FALSE(store.reader.still_exists(*snapshot));
   EXPECT_FALSE(store.reader.find_existing(numbered_id(1)).has_value());
 }
 

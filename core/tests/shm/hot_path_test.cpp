@@ -53,7 +53,7 @@ struct Store {
       const std::uint32_t blob = blobs.allocate().take();
       const std::uint32_t generation = blobs.publish(blob, {1, i * 64, 64, 1});
       const BufferRef buffer{blob, generation, 0, 64};
-      const BlobRef counted{blob, generation};
+      const RecordBlob counted{blob, generation};
       std::uint32_t bytes = 0;
       const std::uint64_t offset =
           arena.write({.buffers = {&buffer, 1}, .blobs = {&counted, 1}, .tree = "tree"}, bytes).take();
@@ -67,12 +67,12 @@ struct Store {
   std::uint64_t get_all() {
     std::uint64_t right = 0;
     for (std::uint64_t i = 0; i < kObjects; ++i) {
-      const std::optional<SlotSnapshot> found = reader.find(numbered_id(i));
-      if (!found) continue;
-      const std::uint32_t position = pins.pin(found->slot, found->generation());
+      const std::optional<SlotSnapshot> snapshot = reader.find(numbered_id(i));
+      if (!snapshot) continue;
+      const std::uint32_t position = pins.pin(snapshot->slot, snapshot->generation());
       if (position == PinTable::kNoPosition) continue;
-      if (reader.recheck(*found)) {
-        const Result<RecordView> record = read_record(view, reader.slot(found->slot));
+      if (reader.recheck(*snapshot)) {
+        const Result<RecordView> record = read_record(view, reader.slot(snapshot->slot));
         if (record.is_ok()) {
           const BufferRef& buffer = record->buffers()[0];
           const std::optional<BlobLocation> place = blob_reader.resolve(buffer.blob, buffer.generation);

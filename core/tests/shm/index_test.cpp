@@ -48,13 +48,13 @@ TEST(Index, AReaderThatMeetsAReplacementHalfWayFindsTheNewSlot) {
   const std::uint32_t old_slot = store.seal(id);
   const IndexReader reader(store.view);
   std::uint32_t new_slot = old_slot;
-  const auto found = reader.probe(hash_id(id), [&](std::uint32_t slot) {
+  const auto match = reader.probe(hash_id(id), [&](std::uint32_t slot) {
     // The daemon replaces the object after the entry was read and before the reader looks at the slot.
     if (slot == old_slot && new_slot == old_slot) new_slot = store.replace(id, old_slot);
     return slot == new_slot;
   });
   EXPECT_NE(new_slot, old_slot);
-  EXPECT_EQ(found, new_slot);
+  EXPECT_EQ(match, new_slot);
 }
 
 TEST(Index, AReaderThatProbesATableThatIsReplacedLooksIntoTheNewOne) {
@@ -63,14 +63,14 @@ TEST(Index, AReaderThatProbesATableThatIsReplacedLooksIntoTheNewOne) {
   const std::uint32_t slot = store.seal(id);
   const IndexReader reader(store.view);
   int looks = 0;
-  const auto found = reader.probe(hash_id(id), [&](std::uint32_t) {
+  const auto match = reader.probe(hash_id(id), [&](std::uint32_t) {
     if (++looks == 1) {
       EXPECT_TRUE(store.index.rebuild(store.index.log2() + 1).is_ok());  // clears the table that is being read
       return false;
     }
     return true;
   });
-  EXPECT_EQ(found, slot);
+  EXPECT_EQ(match, slot);
   EXPECT_EQ(looks, 2);
 }
 
@@ -183,7 +183,7 @@ TEST(Index, AgreesWithAMapInRandomHistories) {
     for (int step = 0; step < 4000; ++step) {
       const std::uint64_t number = random() % universe;
       const IdBytes id = numbered_id(number);
-      const auto known = model.find(number);
+      const auto entry = model.find(number);
       switch (random() % 12) {
         case 0:
           ASSERT_TRUE(
@@ -193,23 +193,23 @@ TEST(Index, AgreesWithAMapInRandomHistories) {
         case 2:
         case 3:
         case 4:
-          if (known != model.end()) {
-            store.unlink(id, known->second);
-            store.directory.free(known->second);
-            model.erase(known);
+          if (entry != model.end()) {
+            store.unlink(id, entry->second);
+            store.directory.free(entry->second);
+            model.erase(entry);
           } else {
             ASSERT_FALSE(store.index.remove(id, 0));
           }
           break;
         case 5:
-          if (known != model.end()) {
-            const std::uint32_t old_slot = known->second;
-            known->second = store.replace(id, old_slot);
+          if (entry != model.end()) {
+            const std::uint32_t old_slot = entry->second;
+            entry->second = store.replace(id, old_slot);
             store.directory.free(old_slot);
           }
           break;
         default:
-          if (known == model.end()) model[number] = store.seal(id);
+          if (entry == model.end()) model[number] = store.seal(id);
       }
       ASSERT_EQ(store.index.live(), model.size());
       if (step % 16 == 0) {
@@ -217,11 +217,11 @@ TEST(Index, AgreesWithAMapInRandomHistories) {
       }
       const std::uint64_t probe = random() % universe;
       const auto expected = model.find(probe);
-      const std::optional<SlotSnapshot> found = store.reader.find(numbered_id(probe));
-      ASSERT_EQ(found.has_value(), expected != model.end()) << probe;
-      if (found) {
-        ASSERT_EQ(found->slot, expected->second);
-        ASSERT_TRUE(store.reader.recheck(*found));
+      const std::optional<SlotSnapshot> snapshot = store.reader.find(numbered_id(probe));
+      ASSERT_EQ(snapshot.has_value(), expected != model.end()) << probe;
+      if (snapshot) {
+        ASSERT_EQ(snapshot->slot, expected->second);
+        ASSERT_TRUE(store.reader.recheck(*snapshot));
       }
     }
     for (std::uint64_t number = 0; number < universe; ++number) {

@@ -103,14 +103,14 @@ std::optional<SlotSnapshot> look(const DirectoryReader& reader, Variant variant)
   return is_of_records(variant) ? reader.find_existing(numbered_id(1)) : reader.find(numbered_id(1));
 }
 
-bool look_again(const DirectoryReader& reader, const SlotSnapshot& found, Variant variant) {
+bool look_again(const DirectoryReader& reader, const SlotSnapshot& snapshot, Variant variant) {
   if (variant == Variant::kWithoutRecheck) return true;
   if (variant == Variant::kRecordWhileEvicting) {
-    const std::uint64_t word = reader.slot(found.slot).word.load(std::memory_order_seq_cst);
+    const std::uint64_t word = reader.slot(snapshot.slot).word.load(std::memory_order_seq_cst);
     const bool evicting = Word::state(word) == static_cast<std::uint8_t>(ObjectState::kEvicting);
-    if (evicting && Word::generation(word) == found.generation()) return true;
+    if (evicting && Word::generation(word) == snapshot.generation()) return true;
   }
-  return is_of_records(variant) ? reader.still_exists(found) : reader.recheck(found);
+  return is_of_records(variant) ? reader.still_exists(snapshot) : reader.recheck(snapshot);
 }
 
 void play_reader(Stage& stage, const ControlView& view, PinTable& table, Variant variant,
@@ -121,19 +121,19 @@ void play_reader(Stage& stage, const ControlView& view, PinTable& table, Variant
   Dice dice(12345);
   for (std::uint64_t round = 1; await(stage.round, round, stage, watchdog); ++round) {
     pause_for(dice.below(24));
-    const std::optional<SlotSnapshot> found = look(reader, variant);
-    if (found) {
+    const std::optional<SlotSnapshot> snapshot = look(reader, variant);
+    if (snapshot) {
       if (dice.below(4) == 0) pause_for(dice.below(32));
       std::uint32_t position = 0;
       if (variant == Variant::kPlainStore) {
         header->high_water.store(1, std::memory_order_seq_cst);
         write_noise(stage, round);
-        pins[0].store(Pin::make(found->slot, found->generation()), std::memory_order_relaxed);
+        pins[0].store(PinWord::make(snapshot->slot, snapshot->generation()), std::memory_order_relaxed);
       } else {
         write_noise(stage, round);
-        position = table.pin(found->slot, found->generation());
+        position = table.pin(snapshot->slot, snapshot->generation());
       }
-      if (look_again(reader, *found, variant)) {
+      if (look_again(reader, *snapshot, variant)) {
         // The object is now ours: whatever the daemon does in this round, it must not touch the bytes.
         if (!await(stage.daemon_done, round, stage, watchdog)) return;
         const bool good = stage.payload.load(std::memory_order_acquire) == round;
@@ -264,7 +264,7 @@ Outcome play(Variant variant, std::uint64_t rounds, std::uint64_t limit_ms) {
   return outcome;
 }
 
-std::string told(const Outcome& outcome) {
+std::string summary(const Outcome& outcome) {
   return "rounds " + std::to_string(outcome.rounds) + ", freed at once " + std::to_string(outcome.freed_at_once) +
          ", good reads " + std::to_string(outcome.reads) + ", bad reads " + std::to_string(outcome.bad);
 }
@@ -272,18 +272,18 @@ std::string told(const Outcome& outcome) {
 // A control must see a violation. On one CPU the two processes hardly ever meet in the window, so it is skipped there.
 void expect_violation(Variant variant) {
   const Outcome outcome = play(variant, UINT64_MAX, 120'000);
-  ::testing::Test::RecordProperty("outcome", told(outcome));
-  if (outcome.bad == 0 && os::cpu_count() < 2) GTEST_SKIP() << "one CPU only: " << told(outcome);
-  EXPECT_GT(outcome.bad, 0U) << told(outcome);
+  ::testing::Test::RecordProperty("outcome", summary(outcome));
+  if (outcome.bad == 0 && os::cpu_count() < 2) GTEST_SKIP() << "one CPU only: " << summary(outcome);
+  EXPECT_GT(outcome.bad, 0U) << summary(outcome);
 }
 
 void expect_safe(Variant variant) {
   const Outcome outcome = play(variant, 2'000'000, 6'000);
-  ::testing::Test::RecordProperty("outcome", told(outcome));
-  EXPECT_EQ(outcome.bad, 0U) << told(outcome);
+  ::testing::Test::RecordProperty("outcome", summary(outcome));
+  EXPECT_EQ(outcome.bad, 0U) << summary(outcome);
   // The race took place: some objects were freed while the reader was active, others were read while being deleted.
-  EXPECT_GT(outcome.freed_at_once, 100U) << told(outcome);
-  EXPECT_GT(outcome.reads, 100U) << told(outcome);
+  EXPECT_GT(outcome.freed_at_once, 100U) << summary(outcome);
+  EXPECT_GT(outcome.reads, 100U) << summary(outcome);
 }
 
 TEST(PinLitmus, RealProtocolNeverReadsWhatWasFreed) { expect_safe(Variant::kReal); }

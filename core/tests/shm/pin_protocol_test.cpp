@@ -15,21 +15,21 @@ std::string steps(const Exploration& exploration) {
 }
 
 void expect_safe(const Protocol& protocol) {
-  const Exploration found = explore(protocol);
-  EXPECT_TRUE(found.complete) << found.states << " states";
-  EXPECT_EQ(found.bad_reads, 0U) << steps(found);
-  EXPECT_EQ(found.stuck, 0U);
+  const Exploration exploration = explore(protocol);
+  EXPECT_TRUE(exploration.complete) << exploration.states << " states";
+  EXPECT_EQ(exploration.bad_reads, 0U) << steps(exploration);
+  EXPECT_EQ(exploration.stuck, 0U);
   // Not vacuous: objects were read, memory was freed, and every process finished.
-  EXPECT_GT(found.good_reads, 0U);
-  EXPECT_GT(found.frees, 0U);
-  EXPECT_GT(found.ends, 0U);
-  ::testing::Test::RecordProperty("states", std::to_string(found.states));
+  EXPECT_GT(exploration.good_reads, 0U);
+  EXPECT_GT(exploration.frees, 0U);
+  EXPECT_GT(exploration.ends, 0U);
+  ::testing::Test::RecordProperty("states", std::to_string(exploration.states));
 }
 
 void expect_violation(const Protocol& protocol) {
-  const Exploration found = explore(protocol);
-  EXPECT_GT(found.bad_reads, 0U) << "in " << found.states << " states";
-  EXPECT_FALSE(found.first_bad.empty());
+  const Exploration exploration = explore(protocol);
+  EXPECT_GT(exploration.bad_reads, 0U) << "in " << exploration.states << " states";
+  EXPECT_FALSE(exploration.first_bad.empty());
 }
 
 TEST(PinProtocol, OneReaderNeverReadsWhatWasFreed) { expect_safe({.readers = 1, .attempts = 6, .lives = 6}); }
@@ -63,10 +63,10 @@ TEST(PinProtocolControl, WithTheScanBeforeTheChangeItFails) { expect_violation({
 TEST(PinProtocolControl, WithTheMarkRaisedTooLateItFails) { expect_violation({.reader_raises_mark_first = false}); }
 
 TEST(PinProtocolControl, TheTraceOfAViolationCanBeRead) {
-  const Exploration found = explore({.reader_rechecks = false, .attempts = 1, .lives = 1});
-  ASSERT_FALSE(found.first_bad.empty());
-  EXPECT_EQ(found.first_bad.front(), "start");
-  EXPECT_NE(steps(found).find("daemon frees"), std::string::npos) << steps(found);
+  const Exploration exploration = explore({.reader_rechecks = false, .attempts = 1, .lives = 1});
+  ASSERT_FALSE(exploration.first_bad.empty());
+  EXPECT_EQ(exploration.first_bad.front(), "start");
+  EXPECT_NE(steps(exploration).find("daemon frees"), std::string::npos) << steps(exploration);
 }
 
 }  // namespace

@@ -15,13 +15,13 @@ namespace {
 PinTable attach(const UniqueFd& fd) { return PinTable::attach(os::duplicate(fd.get()).take()).take(); }
 
 TEST(Pins, AScanSeesThePinsOfAllClients) {
-  const UniqueFd one = create_pin_table(64).take();
-  const UniqueFd two = create_pin_table(64).take();
-  PinTable first = attach(one);
-  PinTable second = attach(two);
+  const UniqueFd first_fd = create_pin_table(64).take();
+  const UniqueFd second_fd = create_pin_table(64).take();
+  PinTable first = attach(first_fd);
+  PinTable second = attach(second_fd);
   PinScanner scanner;
-  ASSERT_TRUE(scanner.add(1, one.get(), 64).is_ok());
-  ASSERT_TRUE(scanner.add(2, two.get(), 64).is_ok());
+  ASSERT_TRUE(scanner.add(1, first_fd.get(), 64).is_ok());
+  ASSERT_TRUE(scanner.add(2, second_fd.get(), 64).is_ok());
   const std::uint32_t a = first.pin(10, 1);
   const std::uint32_t b = second.pin(10, 1);
   const std::uint32_t c = second.pin(11, 5);
@@ -238,12 +238,12 @@ Noted drain(PinScanner& scanner) {
 }
 
 TEST(Accesses, ADrainSeesWhatWasNotedSinceTheLastOneInOrder) {
-  const UniqueFd one = create_pin_table(8).take();
-  PinTable first = attach(one);
+  const UniqueFd first_fd = create_pin_table(8).take();
+  PinTable first = attach(first_fd);
   PinTable second = PinTable::create_private(3).take();
   first.record_access(77, 1);  // not seen: noted before the daemon knows the table
   PinScanner scanner;
-  ASSERT_TRUE(scanner.add(1, one.get(), 8).is_ok());
+  ASSERT_TRUE(scanner.add(1, first_fd.get(), 8).is_ok());
   ASSERT_TRUE(scanner.add_private(2, second).is_ok());
   EXPECT_TRUE(drain(scanner).empty());
   first.record_access(0, 1);

@@ -16,7 +16,7 @@ using testing::FakeStore;
 
 struct Sample {
   std::vector<BufferRef> buffers = {{3, 1, 128, 1000}, {kInlineBlob, 0, 4, 5}, {9, 2, 0, 64}, {3, 1, 0, 1}};
-  std::vector<BlobRef> blobs = {{3, 1}, {9, 2}};
+  std::vector<RecordBlob> blobs = {{3, 1}, {9, 2}};
   std::string tree = "{\"type\":\"table\"}";
   std::string payload = "0123hello";
 

@@ -54,9 +54,9 @@ TEST(SegmentTable, AdoptionKeepsStateAndWriter) {
   before.table().at(damaged).bytes *= 2;
   before.remove(removed);
   SegmentTable after(store.memory);
-  const SegmentAdoption found = after.adopt();
-  EXPECT_EQ(found.live, std::vector<std::uint32_t>{leased});
-  EXPECT_EQ(found.damaged, std::vector<std::uint32_t>{damaged});
+  const SegmentAdoption adoption = after.adopt();
+  EXPECT_EQ(adoption.live, std::vector<std::uint32_t>{leased});
+  EXPECT_EQ(adoption.damaged, std::vector<std::uint32_t>{damaged});
   EXPECT_EQ(after.state(leased), SegmentState::kLeased);
   EXPECT_EQ(after.writer(leased).token, 2U);
 }

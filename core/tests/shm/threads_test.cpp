@@ -37,17 +37,17 @@ void read_until_stopped(Shared& shared, PinTable& table, std::uint32_t seed) {
   std::uint64_t refused = 0;
   while (!shared.stop.load(std::memory_order_relaxed)) {
     const std::uint64_t number = random() % kObjects;
-    const std::optional<SlotSnapshot> found = shared.store.reader.find(numbered_id(number));
-    if (!found) continue;
-    const std::uint32_t position = table.pin(found->slot, found->generation());
+    const std::optional<SlotSnapshot> snapshot = shared.store.reader.find(numbered_id(number));
+    if (!snapshot) continue;
+    const std::uint32_t position = table.pin(snapshot->slot, snapshot->generation());
     if (position == PinTable::kNoPosition) {
       ++wrong;
       break;
     }
-    if (shared.store.reader.recheck(*found)) {
-      const bool right = shared.payload[found->slot] == number &&
-                         shared.store.reader.slot(found->slot).id == numbered_id(number) &&
-                         shared.payload[found->slot] == number;
+    if (shared.store.reader.recheck(*snapshot)) {
+      const bool right = shared.payload[snapshot->slot] == number &&
+                         shared.store.reader.slot(snapshot->slot).id == numbered_id(number) &&
+                         shared.payload[snapshot->slot] == number;
       ++(right ? reads : wrong);
     } else {
       ++refused;
@@ -127,15 +127,15 @@ class FakeDaemon {
 
 TEST(Threads, ReadersNeverSeeFreedPayloadWhileTheDaemonDeletesReplacesAndRebuilds) {
   Shared shared;
-  PinTable one = PinTable::create_private(64).take();  // shared by two threads, as within one process
-  PinTable two = PinTable::create_private(64).take();
+  PinTable first = PinTable::create_private(64).take();  // shared by two threads, as within one process
+  PinTable second = PinTable::create_private(64).take();
   PinScanner scanner;
-  ASSERT_TRUE(scanner.add_private(1, one).is_ok());
-  ASSERT_TRUE(scanner.add_private(2, two).is_ok());
+  ASSERT_TRUE(scanner.add_private(1, first).is_ok());
+  ASSERT_TRUE(scanner.add_private(2, second).is_ok());
   std::vector<std::thread> readers;
-  readers.emplace_back([&] { read_until_stopped(shared, one, 1); });
-  readers.emplace_back([&] { read_until_stopped(shared, one, 2); });
-  readers.emplace_back([&] { read_until_stopped(shared, two, 3); });
+  readers.emplace_back([&] { read_until_stopped(shared, first, 1); });
+  readers.emplace_back([&] { read_until_stopped(shared, first, 2); });
+  readers.emplace_back([&] { read_until_stopped(shared, second, 3); });
   FakeDaemon daemon(shared, scanner);
   const os::Deadline enough = os::Deadline::after_ms(2000);
   while (!enough.passed() && !HasFatalFailure()) {
@@ -150,7 +150,7 @@ TEST(Threads, ReadersNeverSeeFreedPayloadWhileTheDaemonDeletesReplacesAndRebuild
   EXPECT_GT(daemon.frees(), 1000U);
   daemon.free_unpinned();
   EXPECT_EQ(daemon.deferred(), 0U);
-  EXPECT_EQ(one.in_use() + two.in_use(), 0U);
+  EXPECT_EQ(first.in_use() + second.in_use(), 0U);
 }
 
 TEST(Threads, TheWordAloneCarriesTheFieldsOfASlot) {
@@ -229,7 +229,7 @@ TEST(Threads, ManyThreadsShareOnePinTableWithoutLosingPlaces) {
             ++failures;  // there are enough positions for every thread
             continue;
           }
-          held.emplace_back(position, Pin::make(slot, t + 1));
+          held.emplace_back(position, PinWord::make(slot, t + 1));
         } else if (!held.empty()) {
           const std::size_t which = random() % held.size();
           if (table.pin_at(held[which].first) != held[which].second) ++failures;  // taken by another thread too

@@ -47,9 +47,9 @@ bool holds(SpillHarness& store, const BlobKey& key, SpillLocation location, std:
   const BlobLocation to{segment, 0, length, 1};
   const Status loaded = store.load(key, location, to);
   EXPECT_TRUE(loaded.is_ok()) << loaded.to_string();
-  const std::string found = store.segments.bytes(to);
+  const std::string loaded_bytes = store.segments.bytes(to);
   store.segments.fill(to, seed);
-  return loaded.is_ok() && found == store.segments.bytes(to);
+  return loaded.is_ok() && loaded_bytes == store.segments.bytes(to);
 }
 
 TEST(SpillAdoption, TheNextDaemonHasTheCopiesThatItsTableKnows) {
@@ -78,10 +78,10 @@ TEST(SpillAdoption, TheNextDaemonHasTheCopiesThatItsTableKnows) {
   store.die();
   store.options.instance = {9};
   store.must_open();
-  std::set<std::uint8_t> found;
-  for (const SpilledObject& one : store.files->recover())
-    found.insert(one.id[0]);
-  EXPECT_EQ(found, (std::set<std::uint8_t>{0, 1, 2}));
+  std::set<std::uint8_t> ids;
+  for (const SpilledObject& object : store.files->recover())
+    ids.insert(object.id[0]);
+  EXPECT_EQ(ids, (std::set<std::uint8_t>{0, 1, 2}));
 }
 
 TEST(SpillAdoption, AFreshStoreTakesOverWhatAnEarlierOneLeft) {
@@ -96,30 +96,31 @@ TEST(SpillAdoption, AFreshStoreTakesOverWhatAnEarlierOneLeft) {
     store.die();
     store.options.instance = {life, 50};
     store.must_open();
-    auto found = store.files->recover();
-    ASSERT_EQ(found.size(), 4U);
+    auto recovered = store.files->recover();
+    ASSERT_EQ(recovered.size(), 4U);
     std::vector<SpilledObject> taken;
-    for (SpilledObject& one : found) {
-      EXPECT_EQ(one.scope, "scope");
-      EXPECT_EQ(one.session, "run-7");
-      EXPECT_EQ(one.names, (std::vector<std::string>{"orders", "more orders"}));
-      EXPECT_EQ(one.record, std::string("record\0with zeros", 17));
-      EXPECT_EQ(one.ttl_seconds, 60U);
-      EXPECT_EQ(one.sealed_unix_ns, 12345U);
+    for (SpilledObject& object : recovered) {
+      EXPECT_EQ(object.scope, "scope");
+      EXPECT_EQ(object.session, "run-7");
+      EXPECT_EQ(object.names, (std::vector<std::string>{"orders", "more orders"}));
+      EXPECT_EQ(object.record, std::string("record\0with zeros", 17));
+      EXPECT_EQ(object.ttl_seconds, 60U);
+      EXPECT_EQ(object.sealed_unix_ns, 12345U);
       // Blob numbers that were used by other blobs, possibly with equal generations.
-      const BlobKey now{40U * life - one.id[0], 1};
-      const auto location = store.files->rebind(one.blobs[0], now);
+      const BlobKey now{40U * life - object.id[0], 1};
+      const auto location = store.files->rebind(object.blobs[0], now);
       ASSERT_TRUE(location.is_ok()) << location.status().to_string();
-      EXPECT_EQ(store.files->rebind(one.blobs[0], now).code(), Code::kCorruptData);  // only once
-      one.blobs[0].key = now;
-      one.blobs[0].location = *location;
-      store.files->remember(one);
-      taken.push_back(one);
+      EXPECT_EQ(store.files->rebind(object.blobs[0], now).code(), Code::kCorruptData);  // only once
+      object.blobs[0].key = now;
+      object.blobs[0].location = *location;
+      store.files->remember(object);
+      taken.push_back(object);
     }
     store.files->adopt_end();
     store.settle_manifest();
-    for (const SpilledObject& one : taken)
-      EXPECT_TRUE(holds(store, one.blobs[0].key, one.blobs[0].location, one.blobs[0].length, 100U + one.id[0]));
+    for (const SpilledObject& object : taken)
+      EXPECT_TRUE(
+          holds(store, object.blobs[0].key, object.blobs[0].location, object.blobs[0].length, 100U + object.id[0]));
     EXPECT_EQ(store.files->stats().used_bytes, 4 * extent_bytes(70'000));
   }
   // A daemon that follows the second store's daemon recognizes those headers.
@@ -132,12 +133,13 @@ TEST(SpillAdoption, AFreshStoreTakesOverWhatAnEarlierOneLeft) {
   store.die();  // before adopt_end(): the earlier manifest still exists
   store.options.instance = {2, 50};
   store.must_open();
-  for (const SpilledObject& one : taken)
-    ASSERT_TRUE(store.files->adopt(one.blobs[0].key, one.blobs[0].location, one.blobs[0].length).is_ok());
+  for (const SpilledObject& object : taken)
+    ASSERT_TRUE(store.files->adopt(object.blobs[0].key, object.blobs[0].location, object.blobs[0].length).is_ok());
   store.files->adopt_end();
   ASSERT_EQ(taken.size(), 4U);
-  for (const SpilledObject& one : taken)
-    EXPECT_TRUE(holds(store, one.blobs[0].key, one.blobs[0].location, one.blobs[0].length, 100U + one.id[0]));
+  for (const SpilledObject& object : taken)
+    EXPECT_TRUE(
+        holds(store, object.blobs[0].key, object.blobs[0].location, object.blobs[0].length, 100U + object.id[0]));
 }
 
 TEST(SpillAdoption, WhatIsNotRememberedAgainIsForgotten) {
@@ -194,13 +196,13 @@ TEST(SpillAdoption, TheManifestSurvivesBeingCutOffAnywhere) {
     SpillManifest manifest(store.io, path, store.options.instance);
     const auto replay = manifest.open();
     ASSERT_TRUE(replay.is_ok()) << length << ": " << replay.status().to_string();
-    std::set<std::uint8_t> found;
-    for (const auto& one : replay->objects)
-      found.insert(one.object.id[0]);
+    std::set<std::uint8_t> ids;
+    for (const auto& entry : replay->objects)
+      ids.insert(entry.object.id[0]);
     std::size_t records = 0;
     while (records + 1 < ends.size() && ends[records + 1] <= length)
       ++records;
-    EXPECT_EQ(found, expected[records]) << "cut off at " << length;
+    EXPECT_EQ(ids, expected[records]) << "cut off at " << length;
     const std::uint64_t good = length < head_bytes(false) ? 0 : ends[records];
     EXPECT_EQ(replay->dropped_bytes, length - good) << "cut off at " << length;
     // The manifest continues from there.
@@ -209,7 +211,7 @@ TEST(SpillAdoption, TheManifestSurvivesBeingCutOffAnywhere) {
     SpillManifest next(store.io, path, store.options.instance);
     const auto again = next.open();
     ASSERT_TRUE(again.is_ok());
-    EXPECT_EQ(again->objects.size(), found.size() + 1) << "cut off at " << length;
+    EXPECT_EQ(again->objects.size(), ids.size() + 1) << "cut off at " << length;
     EXPECT_EQ(again->dropped_bytes, 0U);
   }
 }
@@ -308,10 +310,10 @@ TEST(SpillManifest, ThatCannotBeWrittenIsTakenAwayAndComesBack) {
     SpillManifest next(io, path, {1});
     const auto replay = next.open();
     ASSERT_TRUE(replay.is_ok());
-    std::set<std::uint8_t> found;
-    for (const auto& one : replay->objects)
-      found.insert(one.object.id[0]);
-    EXPECT_EQ(found, (std::set<std::uint8_t>{0, 2, 3, 7}));
+    std::set<std::uint8_t> ids;
+    for (const auto& entry : replay->objects)
+      ids.insert(entry.object.id[0]);
+    EXPECT_EQ(ids, (std::set<std::uint8_t>{0, 2, 3, 7}));
   }
 }
 

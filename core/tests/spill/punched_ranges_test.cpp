@@ -15,10 +15,10 @@ TEST(PunchedRanges, IsASetOfBytes) {
     PunchedRanges holes;
     std::vector<bool> model(kBytes, false);
     const auto count = [&](std::uint64_t offset, std::uint64_t bytes) {
-      std::uint64_t found = 0;
+      std::uint64_t punched = 0;
       for (std::uint64_t at = offset; at < offset + bytes; ++at)
-        found += model[at] ? 1 : 0;
-      return found;
+        punched += model[at] ? 1 : 0;
+      return punched;
     };
     for (int step = 0; step < 200; ++step) {
       const std::uint64_t offset = random() % kBytes;

@@ -79,12 +79,12 @@ TEST_F(SpillRemoved, TheNextDaemonFindsWhatWasWrittenSince) {
   store.die();
   store.options.instance = {9};  // the keeper died too
   store.must_open();
-  const std::vector<SpilledObject> found = store.files->recover();
-  ASSERT_EQ(found.size(), 2U);
-  const Status gone = store.files->rebind(found[0].blobs[0], {7, 1}).status();
+  const std::vector<SpilledObject> recovered = store.files->recover();
+  ASSERT_EQ(recovered.size(), 2U);
+  const Status gone = store.files->rebind(recovered[0].blobs[0], {7, 1}).status();
   EXPECT_EQ(gone.code(), Code::kObjectLost);
   EXPECT_NE(gone.message().find("the file is gone"), std::string::npos) << gone.message();
-  const auto location = store.files->rebind(found[1].blobs[0], {8, 1});
+  const auto location = store.files->rebind(recovered[1].blobs[0], {8, 1});
   ASSERT_TRUE(location.is_ok()) << location.status().to_string();
   store.files->adopt_end();
   const BlobLocation to = place();

@@ -91,8 +91,8 @@ TEST(SpillSpace, NeverGivesAPlaceTwiceAndKeepsItsQuota) {
     }
   }
   EXPECT_GT(refused, 0);
-  for (const Held& one : held)
-    ASSERT_TRUE(test.space->release(one.place, one.bytes).is_ok());
+  for (const Held& extent : held)
+    ASSERT_TRUE(test.space->release(extent.place, extent.bytes).is_ok());
   (void)test.space->sweep();
   EXPECT_EQ(test.space->used_bytes(), 0U);
   EXPECT_LE(test.on_disk(), kQuota / 100);
@@ -159,8 +159,8 @@ TEST(SpillSpace, EmptyFilesMakeRoomForALargeCopy) {
     all.push_back(*extent);
   }
   EXPECT_EQ(test.space->allocate(60 * kMiB).code(), Code::kStoreFull);
-  for (const SpillExtent& one : all)
-    ASSERT_TRUE(test.space->release({one.file->number, one.offset}, one.bytes).is_ok());
+  for (const SpillExtent& extent : all)
+    ASSERT_TRUE(test.space->release({extent.file->number, extent.offset}, extent.bytes).is_ok());
   EXPECT_TRUE(test.space->allocate(60 * kMiB).is_ok());
 }
 

@@ -64,12 +64,12 @@ SpillCompletion SpillHarness::wait(std::uint64_t ticket) {
       return {ticket, false, Status(Code::kTimeout, "the test waited too long"), 0};
     }
     os::clear_event(event_.get());
-    for (SpillCompletion& one : files->take_completions())
-      done_[one.ticket] = std::move(one);
+    for (SpillCompletion& completion : files->take_completions())
+      done_[completion.ticket] = std::move(completion);
   }
-  SpillCompletion found = std::move(done_[ticket]);
+  SpillCompletion completion = std::move(done_[ticket]);
   done_.erase(ticket);
-  return found;
+  return completion;
 }
 
 Result<SpillLocation> SpillHarness::spill(const BlobKey& blob, const BlobLocation& from) {
@@ -95,8 +95,8 @@ void SpillHarness::settle_manifest() {
     const auto readable = os::wait_readable(event_.get(), os::Deadline::after_ms(20));
     ASSERT_TRUE(readable.is_ok());
     os::clear_event(event_.get());
-    for (SpillCompletion& one : files->take_completions())
-      done_[one.ticket] = std::move(one);
+    for (SpillCompletion& completion : files->take_completions())
+      done_[completion.ticket] = std::move(completion);
     ASSERT_FALSE(deadline.passed()) << "the manifest is not written";
   }
 }

@@ -81,9 +81,9 @@ class FaultyIo : public os::FileIo {
     return FileIo::remove(path);
   }
   Result<os::DiskSpace> space(const std::string& folder) override {
-    auto found = FileIo::space(folder);
-    if (found.is_ok() && free_bytes.load() != UINT64_MAX) found->free_bytes = free_bytes.load();
-    return found;
+    auto space = FileIo::space(folder);
+    if (space.is_ok() && free_bytes.load() != UINT64_MAX) space->free_bytes = free_bytes.load();
+    return space;
   }
 
  private:

@@ -216,13 +216,13 @@ TEST(AdoptionCrash, DeleteOfABatchThatSharesBlobs) {
         EXPECT_EQ(h.store->remove(ids), (std::vector<std::uint8_t>{1, 1}));
       },
       [](Harness& h, bool done) {
-        const std::uint32_t there = (h.has(kA) ? 1U : 0U) + (h.has(kB) ? 1U : 0U);
+        const std::uint32_t existing = (h.has(kA) ? 1U : 0U) + (h.has(kB) ? 1U : 0U);
         if (done) {
-          EXPECT_EQ(there, 0U);
+          EXPECT_EQ(existing, 0U);
         }
-        EXPECT_EQ(h.store->parts().catalog.count(), there);
-        EXPECT_EQ(h.store->names().count(), there);
-        EXPECT_EQ(h.store->pool().blob_bytes(), there == 0 ? 0 : 64 * kKiB);
+        EXPECT_EQ(h.store->parts().catalog.count(), existing);
+        EXPECT_EQ(h.store->names().count(), existing);
+        EXPECT_EQ(h.store->pool().blob_bytes(), existing == 0 ? 0 : 64 * kKiB);
       },
       8);
 }

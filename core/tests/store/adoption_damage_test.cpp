@@ -1,5 +1,6 @@
 // Damaged control memory: what is lost with it, and what must be kept because a client may still be reading it.
 #include <array>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,7 +40,7 @@ TEST(AdoptionDamage, ASegmentThatTheKeeperDoesNotHoldLosesItsObjectsOnly) {
   const SealSpec spec = h.blob_spec(a, kA, session, 64 * kKiB);
   ASSERT_TRUE(h.seal(a, spec).status.is_ok());
   ASSERT_TRUE(h.seal(b, h.blob_spec(b, kB, session, 64 * kKiB)).status.is_ok());
-  h.source.there.erase({spec.blobs[0].segment, h.store->pool().generation(spec.blobs[0].segment)});
+  h.source.files.erase({spec.blobs[0].segment, h.store->pool().generation(spec.blobs[0].segment)});
   const AdoptionReport report = h.restart();
   EXPECT_EQ(report.lost_segments, 1U);
   EXPECT_EQ(report.objects.lost, 1U);
@@ -143,6 +144,31 @@ TEST(AdoptionDamage, WhoseTableCannotBeReadKeepsAllUntilItIsGone) {
   h.expect_no_leak();
 }
 
+// The daemon died while it changed a session's limits, and what it was to continue from is damaged.
+TEST(AdoptionDamage, LimitsFromADamagedRedoRecordAreNotTaken) {
+  for (const bool damaged : {false, true}) {
+    SCOPED_TRACE(damaged);
+    Harness h;
+    const SessionLimits limits{200, 2000, 20};
+    h.open("run", &limits);
+    Session& session = h.memory.region(RegionKind::kSessions).as<Session>()[*h.store->sessions().find("scope", "run")];
+    struct {
+      SessionLimits limits;
+      std::uint32_t crc;
+      std::uint32_t valid;
+    } const redo{{200, damaged ? 2001U : 2000U, 20}, session.crc, 1};
+    std::memcpy(session.reserved.data(), &redo, sizeof(redo));
+    session.limit_bytes = 1000;  // as before the change
+    EXPECT_EQ(h.restart().damaged_entries, damaged ? 1U : 0U);
+    const std::uint32_t* const existing = h.store->sessions().find("scope", "run");
+    ASSERT_EQ(existing == nullptr, damaged) << "the other one is the control";
+    if (existing != nullptr) {
+      EXPECT_EQ(h.store->sessions().at(*existing).limit_bytes, 2000U);
+    }
+    h.expect_no_leak();
+  }
+}
+
 TEST(AdoptionDamage, AClientWhoseEntryIsDamagedIsThereUntilItDies) {
   Harness h;
   const auto client = h.add_client();
@@ -193,7 +219,7 @@ TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   EXPECT_EQ(h.restart().objects.lost, 0U);
   EXPECT_EQ(h.get(kA).code, Code::kOk);
   EXPECT_EQ(h.generation(kA), generation);
-  EXPECT_TRUE(h.is_resident(kB)) << "what was made anew counts";
+  EXPECT_TRUE(h.is_resident(kB)) << "recreated objects count";
   EXPECT_EQ(h.spill.copies.size(), 1U);
   const auto info = h.store->info_json(kA);
   ASSERT_TRUE(info.is_ok());
@@ -210,8 +236,8 @@ TEST(AdoptionWithoutColdStorage, ACopyThatIsGoneIsSaidToBeGone) {
   const auto client = h.add_client();
   const auto session = h.open();
   ASSERT_TRUE(h.seal(client, h.blob_spec(client, kA, session, 64 * kKiB)).status.is_ok());
-  const std::vector<IdBytes> one{kA};
-  (void)h.store->evict(one);
+  const std::vector<IdBytes> ids{kA};
+  (void)h.store->evict(ids);
   h.run_io();
   h.spill.copies.clear();
   EXPECT_EQ(h.restart().objects.lost, 1U);

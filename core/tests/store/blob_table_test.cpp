@@ -19,18 +19,20 @@ TEST(BlobTable, WithdrawnBlobsLeaveTheirRangesLeased) {
   ObjectFixture f(memory);
   BlobTable blobs(memory, f.pool, nullptr, "");
   const std::vector<BlobRange> ranges = {f.lease(100 * kKiB), f.lease(4 * kKiB)};
-  const Result<std::vector<std::uint32_t>> fresh = blobs.publish(ranges);
-  ASSERT_TRUE(fresh.is_ok()) << fresh.status().to_string();
-  ASSERT_EQ(fresh->size(), 2U);
-  EXPECT_EQ(blobs.live(), 2U);
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    const std::uint32_t blob = fresh->at(i);
-    EXPECT_TRUE(blobs.is_resident(blob));
-    EXPECT_TRUE(blobs.is_sealed(blob, blobs.ref(blob).generation));
-    EXPECT_EQ(blobs.place(blob).offset, ranges[i].offset);
-    EXPECT_EQ(blobs.references(blob), 0U);
+  {
+    Result<FreshBlobs> published = blobs.publish(ranges);
+    ASSERT_TRUE(published.is_ok()) << published.status().to_string();
+    const FreshBlobs fresh = published.take();  // one owner only
+    ASSERT_EQ(fresh.blobs().size(), 2U);
+    EXPECT_EQ(blobs.live(), 2U);
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      const std::uint32_t blob = fresh.blobs()[i];
+      EXPECT_TRUE(blobs.is_resident(blob));
+      EXPECT_TRUE(blobs.is_sealed(blob, blobs.ref(blob).generation));
+      EXPECT_EQ(blobs.place(blob).offset, ranges[i].offset);
+      EXPECT_EQ(blobs.references(blob), 0U);
+    }
   }
-  blobs.withdraw(*fresh);
   EXPECT_EQ(blobs.live(), 0U);
   for (const BlobRange& range : ranges)
     EXPECT_TRUE(f.pool.check_leased(kClient, range.segment, range.offset, range.length).is_ok());
@@ -54,19 +56,96 @@ TEST(BlobTable, TheLastReferenceFreesRangeAndCopy) {
   BlobTable blobs(memory, f.pool, &spill, "");
   const std::uint32_t blob = f.put_blob(blobs, 100 * kKiB, {7});
   EXPECT_EQ(f.pool.blob_bytes(), blobs.extent_bytes(blob));
-  const BlobRef ref = blobs.ref(blob);
-  blobs.retain(blob);  // for the write
+  const RecordBlob ref = blobs.ref(blob);
+  BlobRef write = blobs.retain(blob);
   blobs.set_copy(blob, ObjectFixture::write_copy(spill, blobs, blob));
   blobs.drop_reference(blob, 7);
   EXPECT_TRUE(blobs.referencing_slots(blob).empty());
   EXPECT_TRUE(blobs.exists(ref.blob, ref.generation)) << "the write uses it";
   EXPECT_EQ(spill.copies.size(), 1U);
-  blobs.release(blob);
+  write.release();
   EXPECT_FALSE(blobs.exists(ref.blob, ref.generation));
   EXPECT_EQ(blobs.live(), 0U);
   EXPECT_EQ(f.pool.blob_bytes(), 0U);
   EXPECT_EQ(spill.copies.size(), 0U);
   EXPECT_EQ(blobs.clean_bytes(), 0U);
+}
+
+TEST(BlobRef, IsReleasedByItsLastOwnerOnce) {
+  ControlMemory memory = control_memory();
+  ObjectFixture f(memory);
+  BlobTable blobs(memory, f.pool, nullptr, "");
+  const std::uint32_t blob = f.put_blob(blobs, 4 * kKiB, {7});
+  const std::uint32_t other = f.put_blob(blobs, 4 * kKiB, {7});
+  BlobRef kept;
+  {
+    BlobRef first = blobs.retain(blob);
+    const BlobRef second = blobs.retain(blob);
+    EXPECT_EQ(blobs.references(blob), 3U);
+    kept = std::move(first);
+  }
+  EXPECT_EQ(blobs.references(blob), 2U);
+  kept = blobs.retain(other);  // instead of the former
+  EXPECT_EQ(blobs.references(blob), 1U);
+  EXPECT_EQ(blobs.references(other), 2U);
+  kept.release();
+  kept.release();
+  EXPECT_EQ(blobs.references(other), 1U);
+}
+
+TEST(BlobRef, KeepsTheBlobUntilItEnds) {
+  ControlMemory memory = control_memory();
+  ObjectFixture f(memory);
+  BlobTable blobs(memory, f.pool, nullptr, "");
+  const std::uint32_t blob = f.put_blob(blobs, 4 * kKiB, {7});
+  const std::uint32_t generation = blobs.generation(blob);
+  {
+    const BlobRef ref = blobs.retain(blob);
+    blobs.drop_reference(blob, 7);
+    EXPECT_TRUE(blobs.exists(blob, generation));
+  }
+  EXPECT_FALSE(blobs.exists(blob, generation));
+  EXPECT_EQ(f.pool.blob_bytes(), 0U);
+}
+
+TEST(BlobRef, ADetachedOneAndADeathLeaveTheBlobAsItIs) {
+  ControlMemory memory = control_memory();
+  ObjectFixture f(memory);
+  BlobTable blobs(memory, f.pool, nullptr, "");
+  const std::uint32_t detached = f.put_blob(blobs, 4 * kKiB, {7});
+  blobs.retain(detached).detach();
+  blobs.drop_reference(detached, 7);
+  EXPECT_EQ(blobs.references(detached), 1U);
+  const std::uint32_t held = f.put_blob(blobs, 4 * kKiB, {7});
+  const std::vector<BlobRange> ranges = {f.lease(4 * kKiB)};
+  struct Death {};
+  try {
+    const BlobRef ref = blobs.retain(held);
+    const Result<FreshBlobs> fresh = blobs.publish(ranges);
+    RecordReferences references(blobs, 8);
+    references.add(held);
+    throw Death{};
+  } catch (const Death&) {
+  }
+  EXPECT_EQ(blobs.references(held), 3U);
+  EXPECT_EQ(blobs.live(), 3U) << "the fresh one too";
+}
+
+TEST(RecordReferences, AreDroppedUnlessTheyAreCommitted) {
+  ControlMemory memory = control_memory();
+  ObjectFixture f(memory);
+  BlobTable blobs(memory, f.pool, nullptr, "");
+  const std::uint32_t shared = f.put_blob(blobs, 4 * kKiB, {7});
+  for (const bool commits : {false, true}) {
+    {
+      RecordReferences references(blobs, 8);
+      references.add(shared);
+      EXPECT_EQ(sorted_slots(blobs, shared), (std::vector<std::uint32_t>{7, 8}));
+      if (commits) references.commit();
+    }
+    EXPECT_EQ(blobs.references(shared), commits ? 2U : 1U);
+    EXPECT_EQ(sorted_slots(blobs, shared).size(), commits ? 2U : 1U);
+  }
 }
 
 TEST(BlobTable, KnowsEverySlotThatRefersToABlobInWhateverOrderTheyLeave) {
@@ -108,7 +187,7 @@ TEST(BlobTable, FiguresFollowABlobToDiskAndBack) {
   EXPECT_EQ(blobs.copy(small), 0U);
 
   const std::uint64_t before = f.pool.blob_bytes();
-  const BlobRef ref = blobs.ref(blob);
+  const RecordBlob ref = blobs.ref(blob);
   EXPECT_EQ(blobs.evict(blob), extent);
   EXPECT_EQ(f.pool.blob_bytes(), before - extent);
   EXPECT_FALSE(blobs.is_resident(blob));
@@ -214,7 +293,7 @@ TEST(BlobTable, TakesOverACopyOfAnEarlierStore) {
   FakeSpillBackend spill;
   spill.copies[40] = {{9, 5}, 3000, false};
   BlobTable blobs(memory, f.pool, &spill, "");
-  const Result<BlobRef> ref = blobs.publish_copy({{9, 5}, 3000, 40});
+  const Result<RecordBlob> ref = blobs.publish_copy({{9, 5}, 3000, 40});
   ASSERT_TRUE(ref.is_ok()) << ref.status().to_string();
   EXPECT_TRUE(blobs.exists(ref->blob, ref->generation));
   EXPECT_FALSE(blobs.is_resident(ref->blob));

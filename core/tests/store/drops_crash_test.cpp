@@ -33,9 +33,9 @@ void put_and_drop(Harness& h) {
 
 Code code(const Harness& h) { return h.store->objects().lookup(kA).code; }
 
-void expect_note(const Harness& h, bool there) {
-  EXPECT_EQ(h.store->parts().absent.dropped(), there ? 1U : 0U);
-  EXPECT_EQ(h.store->parts().catalog.count(), there || code(h) == Code::kObjectNotFound ? 0U : 1U);
+void expect_note(const Harness& h, bool expected) {
+  EXPECT_EQ(h.store->parts().absent.dropped(), expected ? 1U : 0U);
+  EXPECT_EQ(h.store->parts().catalog.count(), expected || code(h) == Code::kObjectNotFound ? 0U : 1U);
 }
 
 TEST(DropsCrash, ADrop) {

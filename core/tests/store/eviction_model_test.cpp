@@ -49,15 +49,15 @@ class Naive {
                                                    const std::function<bool(std::uint32_t)>& allowed) const {
     std::vector<std::uint32_t> chosen;
     std::map<std::uint32_t, Object> left = objects;
-    std::uint64_t found = 0;
-    while (found < bytes) {
+    std::uint64_t total = 0;
+    while (total < bytes) {
       const auto next = best(left, now_ns);
       if (!next) break;
       const Object object = left.at(*next);
       left.erase(*next);
       if (!allowed(*next)) continue;
       chosen.push_back(*next);
-      found += object.bytes;
+      total += object.bytes;
     }
     return chosen;
   }
@@ -139,12 +139,12 @@ TEST(EvictionModel, RandomOperationsChooseWhatTheNaiveModelChooses) {
       now_ns += random() % 50'000'000;
       const auto slot = static_cast<std::uint32_t>(random() % 60) * 517;  // spread over several pages of the slot table
       const auto set = static_cast<std::uint32_t>(random() % 5);
-      const bool there = naive.objects.contains(slot);
+      const bool exists = naive.objects.contains(slot);
       switch (random() % 12) {
         case 0:
         case 1:
         case 2:
-          if (there) break;
+          if (exists) break;
           ++order;
           policy.admit(slot, set, 1000 + random() % 5'000'000, now_ns, order);
           policy.forget(slot);  // admits twice, as one lifetime
@@ -163,20 +163,20 @@ TEST(EvictionModel, RandomOperationsChooseWhatTheNaiveModelChooses) {
           break;
         case 6:
           policy.set_clean(slot, (step & 1) != 0);
-          if (there) naive.objects[slot].clean = (step & 1) != 0;
+          if (exists) naive.objects[slot].clean = (step & 1) != 0;
           break;
         case 7:
           policy.set_pinned(slot, (step & 3) == 0);
-          if (there) naive.objects[slot].pinned = (step & 3) == 0;
+          if (exists) naive.objects[slot].pinned = (step & 3) == 0;
           break;
         case 8:
           policy.set_dead(slot, (step & 3) == 0);
-          if (there) naive.objects[slot].dead = (step & 3) == 0;
+          if (exists) naive.objects[slot].dead = (step & 3) == 0;
           break;
         case 9: {
           const int priority = static_cast<int>(random() % 4) - 2;
           policy.set_priority(slot, priority);
-          if (there) naive.objects[slot].priority = priority;
+          if (exists) naive.objects[slot].priority = priority;
           break;
         }
         case 10:
@@ -192,9 +192,9 @@ TEST(EvictionModel, RandomOperationsChooseWhatTheNaiveModelChooses) {
         default: {
           const std::uint64_t bytes = random() % 20'000'000;
           const auto refused = static_cast<std::uint32_t>(random() % 7);
-          const auto allowed = [&](std::uint32_t one) { return one % 7 != refused; };
+          const auto allowed = [&](std::uint32_t candidate) { return candidate % 7 != refused; };
           ASSERT_EQ(policy.victims(bytes, now_ns, allowed), naive.victims(bytes, now_ns, allowed)) << "step " << step;
-          if (there && !naive.objects[slot].pinned) {
+          if (exists && !naive.objects[slot].pinned) {
             const auto all = naive.victims(~0ULL, now_ns, [](std::uint32_t) { return true; });
             const auto place = std::find(all.begin(), all.end(), slot) - all.begin();
             ASSERT_EQ(policy.explain(slot, now_ns).rank, static_cast<std::uint64_t>(place));

@@ -235,7 +235,7 @@ TEST(EvictionDrops, IsTheCheaperOfTheTwoWaysOut) {
       {"nobody said what it takes", 0, false},
       {"there is a copy already", 0.001, false, true},
       {"read ten times as often as it would be written", 1.8, true, false, 90},
-      {"too dear to be made again ten times", 2, false, false, 90},
+      {"too expensive to be recomputed ten times", 2, false, false, 90},
       {"read for the last time", 3'600'000, true, false, 90, ReadPattern::kOnce},
       {"a slow disk", 200, true, false, 0, ReadPattern::kUnknown, 100},
       {"a slow disk, and dear", 300, false, false, 0, ReadPattern::kUnknown, 100},

@@ -35,7 +35,7 @@ void FakeSource::finish_all() {
     if (in_use() > machine_bytes || job.bytes > machine_bytes - in_use()) {
       status = Status(Code::kStoreFull, "the machine has no more");
     }
-    if (status.is_ok()) there[{job.segment, job.generation}] = job.bytes;
+    if (status.is_ok()) files[{job.segment, job.generation}] = job.bytes;
     if (provisioning != nullptr) {
       provisioning->provisioned(job.segment, job.generation, status, kind);
     } else {
@@ -46,7 +46,7 @@ void FakeSource::finish_all() {
 
 std::uint64_t FakeSource::in_use() const {
   std::uint64_t bytes = 0;
-  for (const auto& [segment, size] : there) {
+  for (const auto& [segment, size] : files) {
     bytes += size;
     const auto its = holes.find(segment);
     if (its == holes.end()) continue;
@@ -58,8 +58,8 @@ std::uint64_t FakeSource::in_use() const {
 
 Status FakeSource::punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
   punched += bytes;
-  const auto it = there.lower_bound({segment, 0});  // one generation of a segment exists at a time
-  if (it == there.end() || it->first.first != segment) {
+  const auto it = files.lower_bound({segment, 0});  // one generation of a segment exists at a time
+  if (it == files.end() || it->first.first != segment) {
     ADD_FAILURE() << "punched segment " << segment << ", which does not exist";
     return Status(Code::kInternal, "no such segment");
   }
@@ -68,16 +68,16 @@ Status FakeSource::punch(std::uint32_t segment, std::uint64_t offset, std::uint6
 }
 
 void FakeSource::drop(std::uint32_t segment, std::uint32_t generation) {
-  there.erase({segment, generation});
+  files.erase({segment, generation});
   holes.erase({segment, generation});
 }
 
 MemorySource::Existing FakeSource::find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) {
-  const auto it = there.find({segment, generation});
+  const auto it = files.find({segment, generation});
   const auto its = holes.find({segment, generation});
-  Existing found{it != there.end() && it->second == bytes, {}};
-  if (its != holes.end()) found.holes.assign(its->second.begin(), its->second.end());
-  return found;
+  Existing existing{it != files.end() && it->second == bytes, {}};
+  if (its != holes.end()) existing.holes.assign(its->second.begin(), its->second.end());
+  return existing;
 }
 
 // ---- FakeSpillBackend ----
@@ -204,7 +204,7 @@ void Harness::run_io() {
 
 LookupOutcome Harness::get(const IdBytes& id, std::uint64_t load_ms) {
   std::optional<std::vector<LookupOutcome>> got;
-  store->lookup({0, 77}, {id}, 0, load_ms, [&](auto found) { got = std::move(found); });
+  store->lookup({0, 77}, {id}, 0, load_ms, [&](auto outcomes) { got = std::move(outcomes); });
   if (!got) run_io();
   if (!got) {
     clock.advance_ms(load_ms + 1);
@@ -296,9 +296,9 @@ bool Harness::remove(const IdBytes& id) {
 }
 
 std::uint32_t Harness::pin(std::uint32_t client, const IdBytes& id) {
-  const LookupOutcome found = store->objects().lookup(id);
-  EXPECT_EQ(found.code, Code::kOk);
-  return pins(client).pin(found.slot, found.generation);
+  const LookupOutcome outcome = store->objects().lookup(id);
+  EXPECT_EQ(outcome.code, Code::kOk);
+  return pins(client).pin(outcome.slot, outcome.generation);
 }
 
 void Harness::begin_anew() {
@@ -306,7 +306,7 @@ void Harness::begin_anew() {
   store.reset();
   tables_.clear();
   source.waiting.clear();
-  source.there.clear();
+  source.files.clear();
   spill.daemon_died();
   memory = make_memory();
   store = std::make_unique<Store>(memory, source, clock, options, spills ? &spill : nullptr);

@@ -57,7 +57,7 @@ class FakeSource : public MemorySource {
   Status failure;                             // if not ok, every provisioning fails with it
   std::uint64_t machine_bytes = UINT64_MAX;   // the machine's memory
   std::vector<Job> waiting;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> there;  // (segment, generation) -> bytes
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> files;  // (segment, generation) -> bytes
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::map<std::uint64_t, std::uint64_t>> holes;  // holes per segment
   std::uint64_t punched = 0;
 };

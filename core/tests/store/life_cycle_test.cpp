@@ -198,7 +198,7 @@ TEST(RecoveredFromCrash, IsSaidWithoutColdStorageAndForAsLongAsTheStoreLives) {
   Harness h;
   const auto message = [&] {
     std::optional<std::vector<LookupOutcome>> got;
-    h.store->lookup({0, 77}, {kA}, 0, 0, [&](auto found) { got = std::move(found); });
+    h.store->lookup({0, 77}, {kA}, 0, 0, [&](auto outcomes) { got = std::move(outcomes); });
     return got ? got->at(0).message : "no answer";
   };
   EXPECT_EQ(message(), "");

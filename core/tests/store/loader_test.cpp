@@ -49,6 +49,19 @@ TEST_F(Loading, WhatIsReadIsHeldForItsRequester) {
   EXPECT_TRUE(asked.empty());
 }
 
+TEST_F(Loading, HoldsThatAreOverAreForgottenOnceThereAreMany) {
+  constexpr std::uint32_t kKept = 1024;
+  for (std::uint32_t slot = 0; slot < kKept; ++slot)
+    p.candidates.hold(slot);
+  p.clock.advance_ms(250);
+  p.candidates.trim_held();
+  EXPECT_EQ(p.candidates.remembered_holds(), kKept);
+  p.candidates.hold(kKept);
+  p.candidates.trim_held();
+  EXPECT_EQ(p.candidates.remembered_holds(), 1U);
+  EXPECT_TRUE(p.candidates.is_held(kKept));
+}
+
 TEST_F(Loading, NoRequestOvertakesAnother) {
   const std::uint32_t large = p.put_spilled(1, 6 * kMiB);
   const std::uint32_t small = p.put_spilled(2, kMiB);
@@ -156,6 +169,17 @@ TEST_F(Loading, AFailedReadAheadIsReportedToNobody) {
   EXPECT_EQ(loader.stats().failed_reads, 1U);
   EXPECT_FALSE(loader.is_loading(slot));
   EXPECT_TRUE(loader.take_failure(numbered_id(1)).is_ok()) << "a later reader starts a load of its own";
+}
+
+TEST_F(Loading, FailuresThatNobodyTakesAreForgotten) {
+  constexpr std::uint64_t kLast = 1025;  // one more than are kept
+  Loader bare({p.parts.catalog, p.parts.blobs, p.residency, p.pool, p.candidates, p.clock, nullptr, {}});
+  for (std::uint64_t number = 1; number <= kLast; ++number) {
+    bare.load(p.put_spilled(number, 64 * kKiB));
+    p.remove(number);
+  }
+  EXPECT_EQ(bare.take_failure(numbered_id(kLast)).code(), Code::kObjectLost);
+  EXPECT_TRUE(bare.take_failure(numbered_id(1)).is_ok());
 }
 
 TEST_F(Loading, ADamagedCopyEndsTheObject) {

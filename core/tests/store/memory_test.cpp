@@ -278,15 +278,15 @@ TEST(Warming, KeepsOneSegmentForALargeValueAndMakesItAgain) {
     h.clock.advance_ms(1'000);
     for (int round = 0; round < 32; ++round)
       h.store->run_pending();
-    return h.source.there.size();
+    return h.source.files.size();
   };
   const std::size_t before = made();
   EXPECT_LT(h.store->pool().committed_bytes(), 48 * kMiB + h.store->pool().small_segment_bytes());
   const LeaseGrant first = h.lease(a, 32 * kMiB, 32 * kMiB);
-  EXPECT_EQ(h.source.there.size(), before) << "a lease of two thirds of what is kept warm had to wait";
+  EXPECT_EQ(h.source.files.size(), before) << "a lease of two thirds of what is kept warm had to wait";
   EXPECT_EQ(made(), before + 1);
   const LeaseGrant second = h.lease(b, 32 * kMiB, 32 * kMiB);
-  EXPECT_EQ(h.source.there.size(), before + 1) << "the large segment was not made again";
+  EXPECT_EQ(h.source.files.size(), before + 1) << "the large segment was not recreated";
   EXPECT_NE(first.segment, second.segment);
   EXPECT_EQ(made(), before + 1) << "there is no capacity for a third";
   h.expect_no_leak();

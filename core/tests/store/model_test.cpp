@@ -81,13 +81,13 @@ class Model {
     HintSpec spec;
     spec.fields = kHintRecompute;
     spec.recompute_ns = pick(4) == 0 ? RecomputeCode::kNotRecomputableNs : pick(2) == 0 ? 1000 : 3'600'000'000'000;
-    const Status said = h_.store->hint(std::span(&id, 1), spec)[0];
-    ASSERT_EQ(said.is_ok(), known_.contains(id)) << said.to_string();
-    if (!said.is_ok()) return;
+    const Status status = h_.store->hint(std::span(&id, 1), spec)[0];
+    ASSERT_EQ(status.is_ok(), existing_.contains(id)) << status.to_string();
+    if (!status.is_ok()) return;
     if (spec.recompute_ns == RecomputeCode::kNotRecomputableNs) {
       droppable_.erase(id);
     } else {
-      droppable_[id] = known_[id].generation;
+      droppable_[id] = existing_[id].generation;
     }
   }
 
@@ -112,7 +112,8 @@ class Model {
           ASSERT_TRUE(got.resident);
         } else {
           // This load, or the ones queued before it, may have dropped another object; the loaded one never is.
-          ASSERT_TRUE(got.code == Code::kStoreFull || !known_.contains(ids[0]) || found_dropped(ids[0])) << got.message;
+          ASSERT_TRUE(got.code == Code::kStoreFull || !existing_.contains(ids[0]) || found_dropped(ids[0]))
+              << got.message;
         }
         return;
       }
@@ -161,9 +162,10 @@ class Model {
       std::uint64_t bytes = 0;
       for (const BufferSpec& buffer : spec.buffers)
         bytes += buffer.length;
-      known_[id] = {outcome.generation,
-                    known_.contains(id) && known_[id].generation == outcome.generation ? known_[id].session : session,
-                    bytes};
+      existing_[id] = {
+          outcome.generation,
+          existing_.contains(id) && existing_[id].generation == outcome.generation ? existing_[id].session : session,
+          bytes};
       return;
     }
     ASSERT_TRUE(outcome.status.code() == Code::kObjectExists || outcome.status.code() == Code::kStoreFull)
@@ -180,8 +182,8 @@ class Model {
       ids.push_back(numbered_id(pick(40)));
     const auto removed = h_.store->remove(ids);
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      ASSERT_EQ(removed[i] != 0, known_.contains(ids[i]) || dropped_.contains(ids[i]));
-      known_.erase(ids[i]);
+      ASSERT_EQ(removed[i] != 0, existing_.contains(ids[i]) || dropped_.contains(ids[i]));
+      existing_.erase(ids[i]);
       dropped_.erase(ids[i]);
       not_again_.erase(ids[i]);
     }
@@ -190,8 +192,8 @@ class Model {
   void pin() {
     const std::uint32_t client = clients_[pick(static_cast<std::uint32_t>(clients_.size()))];
     const IdBytes id = numbered_id(pick(40));
-    if (!known_.contains(id) || !h_.is_resident(id)) return;
-    held_.push_back({client, h_.pin(client, id), known_[id].bytes, id, known_[id].generation});
+    if (!existing_.contains(id) || !h_.is_resident(id)) return;
+    held_.push_back({client, h_.pin(client, id), existing_[id].bytes, id, existing_[id].generation});
   }
 
   void unpin() {
@@ -207,10 +209,10 @@ class Model {
     const Status status = h_.store->remove_session("scope", session);
     if (!status.is_ok()) return;
     const auto is_its = [&](const auto& entry) { return entry.second.session == session; };
-    for (const auto& [id, known] : known_) {
-      if (known.session == session) not_again_.erase(id);
+    for (const auto& [id, object] : existing_) {
+      if (object.session == session) not_again_.erase(id);
     }
-    std::erase_if(known_, is_its);
+    std::erase_if(existing_, is_its);
     std::erase_if(dropped_, is_its);
   }
 
@@ -234,21 +236,21 @@ class Model {
   // Returns whether the object is dropped; if it was expected to exist, checks that dropping it was allowed.
   bool found_dropped(const IdBytes& id) {
     if (h_.store->objects().lookup(id).code != Code::kObjectDropped) return false;
-    const auto known = known_.find(id);
-    if (known == known_.end()) return dropped_.contains(id);
-    EXPECT_TRUE(drops_ && droppable_.contains(id) && droppable_[id] == known->second.generation)
-        << "nobody said that it can be made again";
+    const auto match = existing_.find(id);
+    if (match == existing_.end()) return dropped_.contains(id);
+    EXPECT_TRUE(drops_ && droppable_.contains(id) && droppable_[id] == match->second.generation)
+        << "it was not declared recomputable";
     EXPECT_FALSE(not_again_.contains(id)) << "it was dropped before";
     for (const Held& held : held_)
-      EXPECT_FALSE(held.id == id && held.generation == known->second.generation) << "somebody reads it";
-    dropped_[id] = known->second;
-    known_.erase(known);
+      EXPECT_FALSE(held.id == id && held.generation == match->second.generation) << "somebody reads it";
+    dropped_[id] = match->second;
+    existing_.erase(match);
     return true;
   }
 
   void find_dropped() {
     std::vector<IdBytes> ids;
-    for (const auto& [id, known] : known_)
+    for (const auto& [id, object] : existing_)
       ids.push_back(id);
     for (const IdBytes& id : ids)
       (void)found_dropped(id);
@@ -257,15 +259,15 @@ class Model {
   void check() {
     find_dropped();
     ASSERT_EQ(h_.store->parts().absent.dropped(), dropped_.size());
-    for (const auto& [id, known] : dropped_)
+    for (const auto& [id, object] : dropped_)
       ASSERT_EQ(h_.store->objects().lookup(id).code, Code::kObjectDropped);
-    ASSERT_EQ(h_.store->parts().catalog.count(), known_.size());
+    ASSERT_EQ(h_.store->parts().catalog.count(), existing_.size());
     std::uint64_t bytes = 0;
-    for (const auto& [id, known] : known_) {
-      const LookupOutcome found = h_.store->objects().lookup(id);
-      ASSERT_EQ(found.code, Code::kOk);
-      ASSERT_EQ(found.generation, known.generation);
-      bytes += known.bytes;
+    for (const auto& [id, object] : existing_) {
+      const LookupOutcome outcome = h_.store->objects().lookup(id);
+      ASSERT_EQ(outcome.code, Code::kOk);
+      ASSERT_EQ(outcome.generation, object.generation);
+      bytes += object.bytes;
     }
     ASSERT_EQ(h_.store->parts().catalog.payload_bytes(), bytes);
     ASSERT_LE(h_.store->parts().deferred.count(), held_.size() + 60);
@@ -304,7 +306,7 @@ class Model {
   bool drops_;
   Harness h_;
   std::vector<std::uint32_t> clients_;
-  std::map<IdBytes, Known> known_;
+  std::map<IdBytes, Known> existing_;
   std::map<IdBytes, Known> dropped_;
   std::map<IdBytes, std::uint32_t> droppable_;  // droppable objects and their generations
   std::set<IdBytes> not_again_;                 // objects that were dropped once

@@ -89,16 +89,17 @@ struct ObjectFixture {
   // A blob in a range of its own, to which the slots refer.
   std::uint32_t put_blob(BlobTable& blobs, std::uint64_t bytes, std::initializer_list<std::uint32_t> slots) {
     const std::vector<BlobRange> ranges = {lease(bytes)};
-    const Result<std::vector<std::uint32_t>> fresh = blobs.publish(ranges);
+    Result<FreshBlobs> fresh = blobs.publish(ranges);
     EXPECT_TRUE(fresh.is_ok()) << fresh.status().to_string();
     for (const std::uint32_t slot : slots)
-      blobs.add_reference(fresh->at(0), slot);
+      blobs.add_reference(fresh->blobs()[0], slot);
+    fresh->commit();
     blobs.take_ranges(ranges);
-    return fresh->at(0);
+    return fresh->blobs()[0];
   }
 
   // A sealed object that can be found. Returns its slot. Its blobs still lack its reference.
-  std::uint32_t put_object(const IdBytes& id, std::uint32_t session_index, std::vector<BlobRef> refs = {},
+  std::uint32_t put_object(const IdBytes& id, std::uint32_t session_index, std::vector<RecordBlob> refs = {},
                            std::uint64_t payload_bytes = 1000) {
     const Result<std::uint32_t> slot = catalog.allocate();
     EXPECT_TRUE(slot.is_ok()) << slot.status().to_string();

@@ -15,9 +15,9 @@ T must(Result<T> result) {
   return result.take();
 }
 
-StoreOptions parts_options() {
+StoreOptions parts_options(std::uint64_t capacity) {
   StoreOptions options;
-  options.capacity_bytes = kPartsCapacity;
+  options.capacity_bytes = capacity;
   return options;
 }
 
@@ -43,9 +43,9 @@ void PoolSource::finish(const Status& status) {
     pool->provisioned(job.segment, job.generation, status, MemoryKind::kSmallPages);
 }
 
-PagingParts::PagingParts(bool spills)
+PagingParts::PagingParts(bool spills, std::uint64_t capacity)
     : memory(parts_memory()),
-      options(parts_options()),
+      options(parts_options(capacity)),
       budget(options.capacity_bytes),
       records(memory),
       sessions(memory, clock),

@@ -35,7 +35,7 @@ class PoolSource : public MemorySource {
 
 class PagingParts : public ResidencyListener {
  public:
-  explicit PagingParts(bool spills = true);
+  explicit PagingParts(bool spills = true, std::uint64_t capacity = kPartsCapacity);
 
   // Seals an object with one blob. Returns its slot.
   std::uint32_t put(std::uint64_t number, std::uint64_t bytes = 2 * kMiB);

@@ -253,7 +253,7 @@ TEST_F(Paging, ALoadWhoseSegmentCannotBeMadeSaysWhy) {
   h.source.at_once = false;
   std::vector<LookupOutcome> got;
   for (const IdBytes& id : ids)
-    h.store->lookup({0, 77}, {id}, 0, 1000, [&](auto found) { got.push_back(std::move(found[0])); });
+    h.store->lookup({0, 77}, {id}, 0, 1000, [&](auto outcomes) { got.push_back(std::move(outcomes[0])); });
   ASSERT_FALSE(h.source.waiting.empty()) << "a segment is made for what comes back";
   h.source.failure = Status(Code::kStoreFull, "the machine has 3 MiB left");
   h.source.finish_all();
@@ -263,9 +263,9 @@ TEST_F(Paging, ALoadWhoseSegmentCannotBeMadeSaysWhy) {
   h.clock.advance_ms(1001);
   h.store->tick();
   ASSERT_EQ(got.size(), 2U);
-  for (const LookupOutcome& one : got) {
-    EXPECT_EQ(one.code, Code::kStoreFull);
-    EXPECT_NE(one.message.find("the machine has 3 MiB left"), std::string::npos) << one.message;
+  for (const LookupOutcome& outcome : got) {
+    EXPECT_EQ(outcome.code, Code::kStoreFull);
+    EXPECT_NE(outcome.message.find("the machine has 3 MiB left"), std::string::npos) << outcome.message;
   }
   h.source.failure = Status();
   h.source.at_once = true;
@@ -291,7 +291,7 @@ TEST_F(Paging, DeletedWhileItIsWrittenOrRead) {
   (void)h.store->evict(other);
   h.run_io();
   std::optional<std::vector<LookupOutcome>> got;
-  h.store->lookup({client, 5}, {kB}, 0, 1000, [&](auto found) { got = std::move(found); });
+  h.store->lookup({client, 5}, {kB}, 0, 1000, [&](auto outcomes) { got = std::move(outcomes); });
   ASSERT_FALSE(got.has_value());
   EXPECT_TRUE(h.remove(kB));
   ASSERT_TRUE(got.has_value()) << "nothing will come: whoever waits is told at once, not at the end of its patience";
@@ -310,10 +310,10 @@ TEST_F(Paging, ManyAtOnceAreBroughtBackWithoutWaiting) {
   h.run_io();
   h.spill.at_once = false;
   std::optional<std::vector<LookupOutcome>> got;
-  h.store->lookup({client, 5}, ids, 0, 1000, [&](auto found) { got = std::move(found); });
+  h.store->lookup({client, 5}, ids, 0, 1000, [&](auto outcomes) { got = std::move(outcomes); });
   ASSERT_TRUE(got.has_value());
-  for (const LookupOutcome& one : *got)
-    EXPECT_TRUE(one.code == Code::kOk && !one.resident);
+  for (const LookupOutcome& outcome : *got)
+    EXPECT_TRUE(outcome.code == Code::kOk && !outcome.resident);
   EXPECT_EQ(h.spill.waiting.size(), 4U);
   h.run_io();
   for (const IdBytes& id : ids)
@@ -322,7 +322,7 @@ TEST_F(Paging, ManyAtOnceAreBroughtBackWithoutWaiting) {
   (void)h.store->evict(ids);
   h.clock.advance_ms(300);
   got.reset();
-  h.store->lookup({client, 5}, ids, 0, 0, [&](auto found) { got = std::move(found); });
+  h.store->lookup({client, 5}, ids, 0, 0, [&](auto outcomes) { got = std::move(outcomes); });
   ASSERT_TRUE(got.has_value());
   EXPECT_TRUE(h.spill.waiting.empty());
   h.expect_no_leak();

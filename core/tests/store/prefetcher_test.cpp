@@ -79,6 +79,31 @@ TEST_F(Prefetching, RequestedLoadsComeFirst) {
   EXPECT_TRUE(loader.is_loading(slots[3]));
 }
 
+TEST(PrefetchingMuch, ReadsNoMoreAtOnceThanMayDelayARequest) {
+  constexpr std::uint64_t kCapacity = 4096 * kMiB;
+  PagingParts p(true, kCapacity);
+  Loader loader({p.parts.catalog, p.parts.blobs, p.residency, p.pool, p.candidates, p.clock, &p.spill,
+                 [](std::uint64_t, bool) { return false; }});
+  Prefetcher prefetcher(
+      {p.parts.catalog, p.parts.blobs, p.sets, p.pins, p.candidates, p.writer, loader, p.clock, kCapacity});
+  std::vector<std::uint32_t> slots;
+  for (std::uint64_t number = 0; number < 9; ++number) {
+    slots.push_back(p.put_spilled(number, 20 * kMiB));
+    prefetcher.track(slots.back());
+  }
+  for (std::size_t i = 0; i < 3; ++i)
+    prefetcher.was_used(slots[i], 1);
+  prefetcher.run();
+  EXPECT_TRUE(prefetcher.is_target(slots[8]));
+  EXPECT_EQ(loader.bytes_ahead(), 100 * kMiB);
+  EXPECT_FALSE(loader.is_loading(slots[8]));
+  for (const SpillCompletion& done : p.end_io())
+    loader.complete(done);
+  prefetcher.on_io_done();
+  prefetcher.run();
+  EXPECT_TRUE(loader.is_loading(slots[8])) << "once the others are read";
+}
+
 TEST_F(Prefetching, ReadLogsArePolledWhileThereIsARun) {
   put_spilled(8);
   prefetcher.poll();

@@ -12,16 +12,16 @@ namespace {
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
 std::vector<std::uint32_t> ahead(const ReadAhead& runs, std::uint64_t now, std::size_t most = 3) {
-  std::vector<std::uint32_t> found;
+  std::vector<std::uint32_t> slots;
   std::size_t count = 0;
   runs.for_each_ahead(
       now, [&](std::size_t) { count = 0; },
       [&](std::uint32_t slot) {
         if (count++ == most) return false;
-        found.push_back(slot);
+        slots.push_back(slot);
         return true;
       });
-  return found;
+  return slots;
 }
 
 ReadAhead hundred(std::uint32_t set = 1) {
@@ -122,7 +122,7 @@ TEST(ReadAhead, WhateverHappensWhatIsAheadIsThere) {
     std::mt19937 generator(seed);
     const auto random = [&] { return static_cast<std::uint32_t>(generator()); };
     ReadAhead runs;
-    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> there;
+    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> existing;
     std::uint32_t order = 0;
     std::uint64_t now = kSecond;
     std::uint32_t at = 0;
@@ -130,14 +130,14 @@ TEST(ReadAhead, WhateverHappensWhatIsAheadIsThere) {
       const std::uint32_t slot = random() % 40;
       const std::uint32_t what = random() % 10;
       if (what < 3) {
-        there[slot] = {random() % 3, ++order};
-        runs.add(slot, there[slot].first, there[slot].second);
+        existing[slot] = {random() % 3, ++order};
+        runs.add(slot, existing[slot].first, existing[slot].second);
       } else if (what == 3) {
-        there.erase(slot);
+        existing.erase(slot);
         runs.remove(slot);
-      } else if (what == 4 && there.contains(slot)) {
-        there[slot].first = random() % 3;
-        runs.move(slot, there[slot].first);
+      } else if (what == 4 && existing.contains(slot)) {
+        existing[slot].first = random() % 3;
+        runs.move(slot, existing[slot].first);
       } else {
         at = random() % 4 == 0 ? slot : at + 1;
         runs.touch(at % 40, random() % 3, random() % 5 == 0 ? ReadPattern::kSequential : ReadPattern::kUnknown, now);
@@ -152,9 +152,9 @@ TEST(ReadAhead, WhateverHappensWhatIsAheadIsThere) {
             first = true;
             direction = 0;
           },
-          [&](std::uint32_t one) {
-            EXPECT_TRUE(there.contains(one)) << "seed " << seed;
-            const auto place = there[one];
+          [&](std::uint32_t candidate) {
+            EXPECT_TRUE(existing.contains(candidate)) << "seed " << seed;
+            const auto place = existing[candidate];
             if (!first) {
               EXPECT_EQ(place.first, last.first);
               const int its = place.second > last.second ? 1 : -1;
@@ -292,7 +292,7 @@ TEST_F(Prefetch, WhoAsksOvertakesWhatNobodyAskedFor) {
     read(i);
   h.spill.at_once = false;
   std::optional<std::vector<LookupOutcome>> third;
-  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
+  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto outcomes) { third = std::move(outcomes); });
   h.store->run_pending();
   ASSERT_FALSE(third);
   std::size_t reads = 0;
@@ -301,7 +301,7 @@ TEST_F(Prefetch, WhoAsksOvertakesWhatNobodyAskedFor) {
   EXPECT_EQ(reads, 3U) << "the one that was asked for, and two ahead";
   // A request for an object whose load is in flight shares that read.
   std::optional<std::vector<LookupOutcome>> fourth;
-  h.store->lookup({client, 2}, {numbered_id(3)}, 0, 1000, [&](auto found) { fourth = std::move(found); });
+  h.store->lookup({client, 2}, {numbered_id(3)}, 0, 1000, [&](auto outcomes) { fourth = std::move(outcomes); });
   h.spill.at_once = true;
   h.run_io();
   ASSERT_TRUE(third && fourth);
@@ -314,7 +314,7 @@ TEST_F(Prefetch, DeletedOnItsWay) {
     read(i);
   h.spill.at_once = false;
   std::optional<std::vector<LookupOutcome>> third;
-  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
+  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto outcomes) { third = std::move(outcomes); });
   h.store->run_pending();
   for (std::uint64_t i = 3; i < 8; ++i)
     EXPECT_TRUE(h.remove(numbered_id(i)));
@@ -329,7 +329,7 @@ TEST_F(Prefetch, AReadThatFailsAheadIsTriedWhenSomebodyAsks) {
     read(i);
   h.spill.at_once = false;
   std::optional<std::vector<LookupOutcome>> third;
-  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto found) { third = std::move(found); });
+  h.store->lookup({client, 1}, {numbered_id(2)}, 0, 1000, [&](auto outcomes) { third = std::move(outcomes); });
   h.store->run_pending();
   h.spill.read_failure = Status(Code::kInternal, "the disk does not answer");
   h.spill.at_once = true;

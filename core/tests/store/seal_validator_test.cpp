@@ -42,11 +42,12 @@ class SealValidatorTest : public ::testing::Test {
 
   // Seals the object of blob_spec() as ObjectTable does. Returns its slot.
   std::uint32_t seal(const SealSpec& spec) {
-    const Result<std::vector<std::uint32_t>> fresh = blobs_.publish(spec.blobs);
+    Result<FreshBlobs> fresh = blobs_.publish(spec.blobs);
     EXPECT_TRUE(fresh.is_ok()) << fresh.status().to_string();
-    const BlobRef ref = blobs_.ref(fresh->at(0));
+    fresh->commit();
+    const RecordBlob ref = blobs_.ref(fresh->blobs()[0]);
     const std::vector<BufferRef> buffers = {{ref.blob, ref.generation, 0, spec.blobs[0].length}};
-    const std::vector<BlobRef> refs = {ref};
+    const std::vector<RecordBlob> refs = {ref};
     const Result<std::uint32_t> slot = f_.catalog.allocate();
     EXPECT_TRUE(slot.is_ok()) << slot.status().to_string();
     SlotFields fields;

@@ -218,10 +218,10 @@ TEST(Names, GoWithTheirObjectAndStayWithItsReplacement) {
 
 TEST(Sessions, ScopesAreApartAndTextsAreChecked) {
   Harness h;
-  const auto one = h.store->open_session(1, "airflow", "run", nullptr);
-  const auto two = h.store->open_session(1, "dagster", "run", nullptr);
-  ASSERT_TRUE(one.is_ok() && two.is_ok());
-  EXPECT_NE(*one, *two);
+  const auto first = h.store->open_session(1, "airflow", "run", nullptr);
+  const auto second = h.store->open_session(1, "dagster", "run", nullptr);
+  ASSERT_TRUE(first.is_ok() && second.is_ok());
+  EXPECT_NE(*first, *second);
   EXPECT_EQ(h.store->open_session(1, std::string(161, 's'), "", nullptr).code(), Code::kInvalidArgument);
   EXPECT_EQ(h.store->open_session(1, "s", std::string(241, 's'), nullptr).code(), Code::kInvalidArgument);
   EXPECT_EQ(h.store->open_session(1, std::string("\0", 1), "", nullptr).code(), Code::kInvalidArgument);

@@ -52,11 +52,11 @@ std::uint32_t consumed(Harness& h, std::string_view consumer) {
 TEST(SetsCrash, ANewSet) {
   at_every_step([](Harness& h) { h.add_client(); }, [](Harness& h) { define(h, 1); },
                 [](Harness& h, bool done) {
-                  const bool there = sets(h).find("scan") != std::string::npos;
+                  const bool exists = sets(h).find("scan") != std::string::npos;
                   if (done) {
-                    EXPECT_TRUE(there);
+                    EXPECT_TRUE(exists);
                   }
-                  EXPECT_EQ(has_set(h, 1), there) << sets(h);  // all or nothing
+                  EXPECT_EQ(has_set(h, 1), exists) << sets(h);  // all or nothing
                 },
                 4);
 }

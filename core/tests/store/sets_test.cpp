@@ -94,12 +94,12 @@ TEST(Sets, AreMadeChangedFoundByNameAndSurviveARestart) {
 TEST(Sets, BelongToTheirSessionAndEndWithIt) {
   Harness h(64 * kMiB, 0, true);
   const auto client = h.add_client();
-  const auto one = h.open("one");
-  const auto two = h.open("two");
-  const std::uint32_t of_one = h.store->define_set(one, "s", 0, {})->handle;
-  const std::uint32_t of_two = h.store->define_set(two, "s", 0, {})->handle;
+  const auto first = h.open("one");
+  const auto second = h.open("two");
+  const std::uint32_t of_one = h.store->define_set(first, "s", 0, {})->handle;
+  const std::uint32_t of_two = h.store->define_set(second, "s", 0, {})->handle;
   EXPECT_NE(of_one, of_two);
-  SealSpec spec = h.blob_spec(client, numbered_id(1), two, kMiB);
+  SealSpec spec = h.blob_spec(client, numbered_id(1), second, kMiB);
   spec.locality_set = of_one;
   const SealOutcome wrong = h.seal(client, spec);
   EXPECT_EQ(wrong.status.code(), Code::kInvalidArgument);
@@ -112,7 +112,7 @@ TEST(Sets, BelongToTheirSessionAndEndWithIt) {
   spec = h.blob_spec(client, numbered_id(2), again, kMiB);
   spec.locality_set = of_two;  // of the removed session
   EXPECT_EQ(h.seal(client, spec).status.code(), Code::kInvalidArgument);
-  EXPECT_EQ(h.store->define_set(two, "s", 0, {}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(h.store->define_set(second, "s", 0, {}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(h.store->sets_json(again)->find("\"name\":\"s\""), std::string::npos);
   h.expect_no_leak();
 }

@@ -85,11 +85,11 @@ TEST_F(Surplus, IsNotMadeAgainAndWakesNobodyOnceItIsGone) {
   put_and_delete(std::vector<std::uint64_t>(50, 60 * kMiB));
   put_and_delete({3 * kGiB, 700 * kMiB, 300 * kMiB, 200 * kMiB});
   run_for(100 * kSecondMs);
-  const auto there = h.source.there;
+  const auto before = h.source.files;
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
   // Sessions with a TTL are checked at least once a minute.
   EXPECT_LE(run_for(600 * kSecondMs), 11U);
-  EXPECT_EQ(h.source.there, there);
+  EXPECT_EQ(h.source.files, before);
   h.expect_no_leak();
 }
 
@@ -124,14 +124,14 @@ TEST_F(Surplus, LeasesOfWhatAClientHasAlreadyPutNothingOff) {
 
 TEST_F(Surplus, IsAbsentWhereNoMoreIsFreeThanIsKeptWarm) {
   run_for(100 * kSecondMs);
-  const auto there = h.source.there;
+  const auto before = h.source.files;
   const auto client = h.add_client();
   const LeaseGrant grant = h.lease(client, 60 * kMiB);
   ASSERT_TRUE(h.store->unlease(client, grant.segment, 0, 0, true).is_ok());
   h.store->run_pending();
   run_for(100 * kSecondMs);
-  for (const auto& [segment, bytes] : there)
-    EXPECT_TRUE(h.source.there.contains(segment)) << segment.first << " of " << bytes;
+  for (const auto& [segment, bytes] : before)
+    EXPECT_TRUE(h.source.files.contains(segment)) << segment.first << " of " << bytes;
   h.expect_no_leak();
 }
 
@@ -140,9 +140,9 @@ TEST_F(Surplus, ALargeOneThatIsFarTooLargeIsMadeAnewInTheUsualSize) {
   run_for(60 * kSecondMs);
   EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
   const auto client = h.add_client();
-  const auto made = h.source.there.size();
+  const auto made = h.source.files.size();
   h.lease(client, 600 * kMiB, 600 * kMiB);
-  EXPECT_EQ(h.source.there.size(), made) << "a lease of two thirds of what is kept warm had to wait";
+  EXPECT_EQ(h.source.files.size(), made) << "a lease of two thirds of what is kept warm had to wait";
   h.expect_no_leak();
 }
 
@@ -176,7 +176,7 @@ TEST_F(Surplus, TheWarmestIsKept) {
   put_and_delete(std::vector<std::uint64_t>(100, 60 * kMiB));
   run_for(60 * kSecondMs);
   std::uint64_t small_pages = 0;
-  for (const auto& [key, bytes] : h.source.there) {
+  for (const auto& [key, bytes] : h.source.files) {
     if (bytes == 64 * kMiB && h.store->pool().kind(key.first) != MemoryKind::kHugePages) ++small_pages;
   }
   EXPECT_EQ(small_pages, 0U);

@@ -55,10 +55,10 @@ TEST(Report, ListPagesAndFilters) {
     ASSERT_TRUE(h.seal(client, spec).status.is_ok());
   }
   const auto count = [](const std::string& json) {
-    std::size_t found = 0;
+    std::size_t matches = 0;
     for (std::size_t at = json.find("\"id\":"); at != std::string::npos; at = json.find("\"id\":", at + 1))
-      ++found;
-    return found;
+      ++matches;
+    return matches;
   };
   ListQuery query;
   query.session = run;

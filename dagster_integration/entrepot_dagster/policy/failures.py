@@ -21,7 +21,7 @@ RULE = "entrepot/rule"
 
 @dataclass(frozen=True)
 class MissingInputs:
-    """What a failed step needs.
+    """Inputs that a failed step is missing.
 
     Attributes:
         keys: keys of the values that it missed.
@@ -42,7 +42,7 @@ def rerun_needed_failure(error: RerunNeeded) -> Failure:
         "rule": error.rule,
         "reruns": [
             {
-                "task": [rerun.task.host, rerun.task.pipeline, rerun.task.run, rerun.task.name],
+                "task": [rerun.task.orchestrator, rerun.task.pipeline, rerun.task.run, rerun.task.name],
                 "makes": [encode_ref(ref) for ref in rerun.outputs],
             }
             for rerun in plan.reruns
@@ -67,20 +67,20 @@ def missing_inputs_of(failures: Iterable[DagsterEvent]) -> list[MissingInputs]:
     Args:
         failures: their STEP_FAILURE events.
     """
-    found = []
+    missing = []
     for event in failures:
         data = event.step_failure_data.user_failure_data
         entry = None if data is None else data.metadata.get(RERUN)
         if isinstance(entry, JsonMetadataValue) and isinstance(entry.data, Mapping):
-            found.append(_parse_missing_inputs(entry.data))
-    return found
+            missing.append(_parse_missing_inputs(entry.data))
+    return missing
 
 
 def _parse_missing_inputs(payload: Mapping[str, Any]) -> MissingInputs:
     reruns = []
     for entry in payload["reruns"]:
-        host, pipeline, run, name = map(str, entry["task"])
-        reruns.append((Task(host, pipeline, run, name), tuple(map(decode_ref, entry["makes"]))))
+        orchestrator, pipeline, run, name = map(str, entry["task"])
+        reruns.append((Task(orchestrator, pipeline, run, name), tuple(map(decode_ref, entry["makes"]))))
     return MissingInputs(tuple(map(str, payload["keys"])), str(payload["rule"]), tuple(reruns))
 
 

@@ -61,7 +61,7 @@ def positions(rows: Sequence[Figures]) -> list[float]:
     next_position = 0.0  # the first orchestrator's name is above it, at -1
     for previous, row in zip([None, *rows], rows, strict=False):
         if previous is not None:
-            next_position += 1.0 if previous.host == row.host else 2.1
+            next_position += 1.0 if previous.orchestrator == row.orchestrator else 2.1
         bar_positions.append(next_position)
     return bar_positions
 
@@ -99,9 +99,9 @@ def draw(rows: Sequence[Figures], subtitle: str, path: Path) -> None:
         for tick, row in zip(labels.get_yticklabels(), rows, strict=True):
             tick.set_color(ENTREPOT_COLORS[0] if row.name == "entrepot" else TEXT_COLOR)
             tick.set_fontweight("bold" if row.name == "entrepot" else "normal")
-        for orchestrator in dict.fromkeys(row.host for row in rows):
+        for orchestrator in dict.fromkeys(row.orchestrator for row in rows):
             first = next(
-                position for position, row in zip(bar_positions, rows, strict=True) if row.host == orchestrator
+                position for position, row in zip(bar_positions, rows, strict=True) if row.orchestrator == orchestrator
             )
             labels.text(
                 -0.015,

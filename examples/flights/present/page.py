@@ -22,7 +22,7 @@ body { margin: 0 auto; max-width: 1120px; padding: 2.5rem 1.5rem 4rem; backgroun
 h1 { font-size: 1.8rem; margin: 0 0 .25rem; } h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
 p { margin: .4rem 0; } .faint { color: var(--faint); } .ok { color: var(--ours); font-weight: 600; }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 1.6rem 3rem; }
-.panel h3 { font-size: 1rem; margin: 0 0 .1rem; } .panel .host { font-weight: 600; margin: .7rem 0 .15rem; }
+.panel h3 { font-size: 1rem; margin: 0 0 .1rem; } .panel .orchestrator { font-weight: 600; margin: .7rem 0 .15rem; }
 .bar { display: grid; grid-template-columns: 11.5rem 1fr; align-items: center; gap: .7rem; font-size: .88rem;
   margin: .12rem 0; }
 .track { display: flex; align-items: center; height: 1.15rem; }
@@ -83,9 +83,9 @@ def _panel(panel: Panel, rows: Sequence[Figures]) -> str:
     lines = [f'<section class="panel"><h3>{html.escape(panel.title)}</h3><div class="faint">{parts}</div>']
     orchestrator = None
     for row in rows:
-        if row.host != orchestrator:
-            orchestrator = row.host
-            lines.append(f'<div class="host">{html.escape(orchestrator.capitalize())}</div>')
+        if row.orchestrator != orchestrator:
+            orchestrator = row.orchestrator
+            lines.append(f'<div class="orchestrator">{html.escape(orchestrator.capitalize())}</div>')
         first, second = panel.values(row)
         number = f"{first + second:,.{panel.digits}f} {panel.unit}"
         widths = [f"{value / largest * _LONGEST_BAR_PERCENT:.2f}%" for value in (first, second)]
@@ -110,9 +110,9 @@ def _table(rows: Sequence[Figures]) -> str:
 
 def _stored_values(row: Figures) -> str:
     entries = "\n".join(f"{task:10} {_shorten(text)}" for task, text in row.travelled.items())
-    open_attribute = " open" if row.name == "entrepot" and row.host == "airflow" else ""
+    open_attribute = " open" if row.name == "entrepot" and row.orchestrator == "airflow" else ""
     return (
-        f"<details{open_attribute}><summary>{html.escape(row.host.capitalize())}, {html.escape(row.label)} "
+        f"<details{open_attribute}><summary>{html.escape(row.orchestrator.capitalize())}, {html.escape(row.label)} "
         f'<span class="faint">({html.escape(row.what)})</span></summary><pre>{html.escape(entries)}</pre></details>'
     )
 

@@ -24,7 +24,7 @@ COLUMNS = (
 def cells(row: Figures) -> tuple[str, ...]:
     """A row of the table, in the order of ``COLUMNS``."""
     return (
-        row.host,
+        row.orchestrator,
         row.label,
         f"{row.sharing_seconds:.2f}",
         f"{row.write_seconds:.2f}",
@@ -81,11 +81,13 @@ def comparison_sentences(rows: Sequence[Figures]) -> list[str]:
     """For each orchestrator's other transports, one sentence comparing it with Entrepot."""
     sentences = []
     for row in rows:
-        entrepot_row = next((other for other in rows if other.host == row.host and other.name == "entrepot"), None)
+        entrepot_row = next(
+            (other for other in rows if other.orchestrator == row.orchestrator and other.name == "entrepot"), None
+        )
         if entrepot_row is None or row is entrepot_row or entrepot_row.sharing_seconds <= 0:
             continue
         sentences.append(
-            f"{row.host}: sharing took {row.sharing_seconds:.2f} s with {row.label}, "
+            f"{row.orchestrator}: sharing took {row.sharing_seconds:.2f} s with {row.label}, "
             f"{entrepot_row.sharing_seconds:.2f} s with Entrepot "
             f"({speed_ratio(row.sharing_seconds / entrepot_row.sharing_seconds)}); peak memory "
             f"{row.peak_bytes / MB:.0f} and {entrepot_row.peak_bytes / MB:.0f} MB"

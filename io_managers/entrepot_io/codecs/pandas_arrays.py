@@ -71,9 +71,7 @@ def _encode_objects(values: np.ndarray[Any, Any], encoder: Encoder) -> Node:
 
 
 def _missing_value_kind(values: np.ndarray[Any, Any]) -> str:
-    """How missing values are represented in an array of text: "none", "nan" or "na"; empty if it holds anything
-    else.
-    """
+    """Representation of missing values in an array of text: "none", "nan" or "na"; empty: other or mixed."""
     kinds = set(map(type, values))
     kinds.discard(str)
     if not kinds or kinds == {type(None)}:

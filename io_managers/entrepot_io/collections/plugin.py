@@ -1,4 +1,4 @@
-"""What ``entrepot.Collection`` delegates to this package.
+"""Plugin behind ``entrepot.Collection``'s tables and tensors.
 
 The core finds this module through the entry-point group ``entrepot.collections``; each function is documented at the
 method of ``entrepot.Collection`` with the same name. Importing this module imports no data library.

@@ -65,7 +65,7 @@ class CatalogEntry:
             "key": ref.key,
             "instance": ref.instance,
             "generation": ref.generation,
-            "task": [task.host, task.pipeline, task.run, task.name],
+            "task": [task.orchestrator, task.pipeline, task.run, task.name],
             "nbytes": self.nbytes,
             "created": self.created,
             "rule": self.rule,
@@ -88,7 +88,7 @@ class CatalogEntry:
                     f"{url} has catalog format {version}, but this installation reads up to {FORMAT_VERSION}: "
                     "upgrade entrepot here"
                 )
-            host, pipeline, run, name = parsed["task"]
+            orchestrator, pipeline, run, name = parsed["task"]
             return cls(
                 url=str(parsed["url"]),
                 scope=str(parsed["scope"]),
@@ -99,7 +99,7 @@ class CatalogEntry:
                     str(parsed["instance"]),
                     int(parsed["generation"]),
                 ),
-                task=Task(str(host), str(pipeline), str(run), str(name)),
+                task=Task(str(orchestrator), str(pipeline), str(run), str(name)),
                 nbytes=int(parsed["nbytes"]),
                 created=float(parsed["created"]),
                 rule=str(parsed["rule"]),
@@ -151,7 +151,7 @@ class Catalog:
             VersionMismatch: the newest entry was written by a newer version, and no entry is readable.
         """
         names = sorted((file.name for file in self._storage.files(_object_folder(oid))), reverse=True)
-        found: list[CatalogEntry] = []
+        entries: list[CatalogEntry] = []
         version_error: VersionMismatch | None = None
         for name in names:
             try:
@@ -162,10 +162,10 @@ class Catalog:
                 version_error = version_error or error
                 continue
             if entry.ref.id == oid:
-                found.append(entry)
-        if version_error is not None and not found:
+                entries.append(entry)
+        if version_error is not None and not entries:
             raise version_error
-        return found
+        return entries
 
     def prune(self, output_entry: CatalogEntry, keep: int) -> list[str]:
         """Remove the oldest checkpoints of an output until ``keep`` are left; the next sweep removes their chunks.
@@ -230,7 +230,7 @@ class Catalogs:
 
     def find(self, oid: ObjectID) -> tuple[list[tuple[Catalog, CatalogEntry]], list[EntrepotError]]:
         """The checkpoints of an object under all targets, newest first; and the errors of targets that failed."""
-        found: list[tuple[Catalog, CatalogEntry]] = []
+        entries: list[tuple[Catalog, CatalogEntry]] = []
         errors: list[EntrepotError] = []
         searched: set[int] = set()
         for target in self._targets:
@@ -239,10 +239,10 @@ class Catalogs:
                 if id(catalog) in searched:
                     continue
                 searched.add(id(catalog))
-                found.extend((catalog, entry) for entry in catalog.find(oid))
+                entries.extend((catalog, entry) for entry in catalog.find(oid))
             except EntrepotError as error:
                 errors.append(error.with_traceback(None))  # its traceback refers to this frame, and so to the list
-        return sorted(found, key=lambda pair: pair[1].created, reverse=True), errors
+        return sorted(entries, key=lambda pair: pair[1].created, reverse=True), errors
 
 
 def _object_folder(oid: ObjectID) -> str:
@@ -255,5 +255,5 @@ def _output_folder(entry: CatalogEntry) -> str:
     own.
     """
     task = entry.task
-    identity = "\0".join((entry.scope, task.host, task.pipeline, task.name, entry.ref.key or str(entry.ref.id)))
+    identity = "\0".join((entry.scope, task.orchestrator, task.pipeline, task.name, entry.ref.key or str(entry.ref.id)))
     return f"{FOLDER}/outputs/{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

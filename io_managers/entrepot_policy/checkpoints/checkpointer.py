@@ -45,7 +45,7 @@ _NAME_BYTES = 60
 
 @dataclass
 class FinalizeReport:
-    """What the end of a run did about pending checkpoints.
+    """Pending checkpoints that were handled at the end of a run.
 
     Attributes:
         written: how many are complete now.
@@ -385,7 +385,7 @@ def _encode_pending(job: _Job) -> dict[str, Any]:
     subject, ref, task = job.subject, job.ref, job.subject.task
     return {
         "ref": [ref.session, str(ref.id), ref.key[:512], ref.instance, ref.generation],
-        "task": [task.host, task.pipeline, task.run, task.name],
+        "task": [task.orchestrator, task.pipeline, task.run, task.name],
         "asset": subject.asset,
         "dataset": subject.dataset,
         "tags": sorted(subject.tags)[:MAX_TAGS],
@@ -399,9 +399,9 @@ def _decode_pending(record: dict[str, Any]) -> tuple[Subject, ObjectRef]:
     try:
         session, oid, key, instance, generation = record["ref"]
         ref = ObjectRef(str(session), ObjectID(oid), str(key), str(instance), int(generation))
-        host, pipeline, run, name = record["task"]
+        orchestrator, pipeline, run, name = record["task"]
         subject = Subject(
-            Task(str(host), str(pipeline), str(run), str(name)),
+            Task(str(orchestrator), str(pipeline), str(run), str(name)),
             key=ref.key,
             asset=str(record["asset"]),
             dataset=str(record["dataset"]),

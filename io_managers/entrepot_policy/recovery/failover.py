@@ -410,12 +410,12 @@ class Failover:
         )
 
     def recompute_refusal(self, ref: ObjectRef) -> str:
-        """Why a lost value is not recomputed: its rule has no rerun_upstream; empty: it may be."""
+        """Return the reason why a lost value may not be recomputed; empty: it may be."""
         event = "object_dropped" if self._is_dropped(ref) else "object_lost"
         return self.rerun_refusal(event, self._subject_of(ref))
 
     def rerun_refusal(self, event: str, subject: Subject) -> str:
-        """Why an event may not cause a rerun of a task; empty: it may.
+        """Return the reason why an event may not cause a rerun of a task; empty: it may.
 
         Args:
             event: what happened to one of its outputs.

@@ -21,7 +21,7 @@ Survival = Literal["store", "checkpoint", "gone"]
 
 
 class Graph(Protocol):
-    """What is known about which task made what from what.
+    """Lineage: the task that produced each object, and its inputs.
 
     If a graph also has ``subject(ref) -> Subject | None``, it is asked for the properties that rules match of an object
     without lineage.
@@ -113,7 +113,7 @@ class CombinedGraph:
 
     def inputs(self, task: Task, output: ObjectRef, /) -> Sequence[ObjectRef] | None:
         """As :meth:`Graph.inputs`."""
-        return next((found for graph in self._graphs if (found := graph.inputs(task, output)) is not None), None)
+        return next((answer for graph in self._graphs if (answer := graph.inputs(task, output)) is not None), None)
 
 
 def plan_reruns(

@@ -153,4 +153,4 @@ def allow_drop(
 
 
 def _run_key(task: Task) -> tuple[str, str, str]:
-    return task.host, task.pipeline, task.run
+    return task.orchestrator, task.pipeline, task.run

@@ -46,7 +46,7 @@ class Rerunner(Protocol):
 
 
 class LineageGraph:
-    """Which task made what, according to the lineage in the store.
+    """Graph of tasks and objects from the lineage in the store.
 
     Args:
         open_store: any session of the scope.

@@ -43,7 +43,7 @@ class Restorer:
         self._log = log
 
     def survival(self, ref: ObjectRef, damaged: Collection[str] = ()) -> Survival:
-        """Where an object can be restored from; a checkpoint is only checked for existing in its full length.
+        """Return where an object can be restored from; a checkpoint is only checked for existing in its full length.
 
         Args:
             ref: the object.

@@ -289,7 +289,10 @@ class _PolicyBuilder:
 def _match(value: str | MatchSection) -> Match:
     if isinstance(value, str):
         return Match({} if value == "*" else {"task": (value,)})
-    return Match({key: getattr(value, key) for key in MATCH_KEYS if value.has(key)}, value.size)
+    globs: dict[str, tuple[str, ...]] = {key: getattr(value, key) for key in MATCH_KEYS if value.has(key)}
+    if value.has("host"):
+        globs["orchestrator"] = value.orchestrators()
+    return Match(globs, value.size)
 
 
 def _memory_rules(section: MemorySection) -> tuple[MemoryRule, ...]:

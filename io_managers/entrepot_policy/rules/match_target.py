@@ -10,16 +10,21 @@ class Task:
     """One task of one run in an orchestrator: the unit that can be run again.
 
     Attributes:
-        host: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
+        orchestrator: ``"airflow"``, ``"dagster"`` or ``"kedro"``.
         pipeline: DAG, job or pipeline.
         run: which run of it.
         name: the task, as the orchestrator names it within the run (including mapped instances).
     """
 
-    host: str
+    orchestrator: str
     pipeline: str
     run: str
     name: str
+
+    @property
+    def host(self) -> str:
+        """Former name of ``orchestrator``, deprecated."""
+        return self.orchestrator
 
     def __str__(self) -> str:
         return f"{self.pipeline}/{self.name}" if self.pipeline else self.name

@@ -42,7 +42,7 @@ class Match:
             others = later.globs.get(key)
             if others is None:
                 # A key for which every subject has a text, and a glob that matches any text.
-                if "*" in globs and key in ("task", "pipeline", "key", "type", "host"):
+                if "*" in globs and key in ("task", "pipeline", "key", "type", "orchestrator"):
                     continue
                 return False
             if not all(any(_glob_subsumes(glob, other) for glob in globs) for other in others):
@@ -74,7 +74,7 @@ def _match_texts(subject: Subject, key: str) -> tuple[str, ...]:
         return tuple(subject.tags)
     if key == "task":
         return _task_names(task.name)
-    if key in ("host", "pipeline"):
+    if key in ("orchestrator", "pipeline"):
         return (getattr(task, key),)
     text: str = getattr(subject, key)
     # No asset is not the same as an empty name: "*" matches only outputs that have one.

@@ -185,8 +185,8 @@ class Policy:
 
     def all_targets(self) -> tuple[Target, ...]:
         """Every target that a rule names, without duplicates, in rule order."""
-        found: dict[str, Target] = {}
+        by_template: dict[str, Target] = {}
         for rule in self.checkpoints:
             for target in rule.targets:
-                found.setdefault(target.template, target)
-        return tuple(found.values())
+                by_template.setdefault(target.template, target)
+        return tuple(by_template.values())

@@ -18,7 +18,8 @@ from entrepot_io.keys import shorten
 from entrepot_policy.rules.match_target import Task
 from entrepot_policy.schema.diagnostics import Location
 
-PLACEHOLDERS = ("host", "scope", "session", "pipeline", "run", "task")
+PLACEHOLDERS = ("orchestrator", "scope", "session", "pipeline", "run", "task")
+FORMER_PLACEHOLDERS = ("host",)  # deprecated: of the orchestrator
 PART_MAX_BYTES = 120
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://")
@@ -27,7 +28,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Target:
-    """Where checkpoints are written.
+    """A place where checkpoints are written.
 
     Attributes:
         name: in ``targets``; the template itself if a rule names it directly.
@@ -54,7 +55,8 @@ class Target:
             scope, session: where the output is in the store.
         """
         values = {
-            "host": task.host,
+            "orchestrator": task.orchestrator,
+            "host": task.orchestrator,
             "scope": scope,
             "session": session,
             "pipeline": task.pipeline,
@@ -86,7 +88,7 @@ def base_of(template: str) -> str:
 
 
 def template_problem(template: str) -> str:
-    """Why no checkpoint can ever be written under a template; empty: one can."""
+    """Return the reason why no checkpoint can ever be written under a template; empty: one can."""
     scheme = _SCHEME.match(template)
     if scheme is None and not template.startswith("/"):
         return (
@@ -97,7 +99,7 @@ def template_problem(template: str) -> str:
     if "{" in rest or "}" in rest:
         return f"unbalanced braces in {template!r}"
     for name in _PLACEHOLDER.findall(template):
-        if name not in PLACEHOLDERS:
+        if name not in PLACEHOLDERS + FORMER_PLACEHOLDERS:
             available = ", ".join(f"{{{item}}}" for item in PLACEHOLDERS)
             return f"unknown placeholder {{{name}}}; known placeholders: {available}"
     start = scheme.end() if scheme else 0

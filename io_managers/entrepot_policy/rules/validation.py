@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def target_problem(url: str) -> str:
-    """Why a target's template is unusable; empty: it is usable."""
+    """Return the reason why a target's template is unusable; empty: it is usable."""
     return template_problem(url)
 
 

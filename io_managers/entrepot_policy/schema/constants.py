@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 FORMAT_VERSION = 1
 
-HostName = Literal["airflow", "dagster", "kedro"]
+OrchestratorName = Literal["airflow", "dagster", "kedro"]
 EventName = Literal[
     "object_lost",
     "object_dropped",
@@ -34,7 +34,7 @@ STEPS_OF = {
     "daemon_lost": ("retry", "fail"),
     "store_full": ("evict", "retry", "fail"),
 }
-MATCH_KEYS = ("host", "pipeline", "task", "asset", "dataset", "key", "tag", "type")
+MATCH_KEYS = ("orchestrator", "pipeline", "task", "asset", "dataset", "key", "tag", "type")
 
 DEFAULT_MODE: Mode = "sync"
 DEFAULT_QUEUE = 64

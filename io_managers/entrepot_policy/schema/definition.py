@@ -24,8 +24,8 @@ from entrepot_policy.schema.constants import (
     DEFAULT_QUEUE,
     DEFAULT_WAIT_SECONDS,
     EventName,
-    HostName,
     Mode,
+    OrchestratorName,
     StepName,
 )
 from entrepot_policy.schema.limit import Limit
@@ -36,11 +36,11 @@ from entrepot_policy.schema.value_types import (
     SECONDS,
     Comparison,
     Expected,
+    Integer,
     Items,
     Number,
     Omittable,
     OneOf,
-    Whole,
     whole,
 )
 
@@ -55,14 +55,14 @@ def _target_name(name: str) -> str:
 
 Glob = Annotated[str, Field(min_length=1), Expected("a glob", "train_*", string=True)]
 Globs = Annotated[tuple[Glob, ...], Items(bare=True)]
-Hosts = Annotated[tuple[Annotated[HostName, OneOf()], ...], Items(bare=True)]
+Orchestrators = Annotated[tuple[Annotated[OrchestratorName, OneOf()], ...], Items(bare=True)]
 SizeRange = Annotated[tuple[Annotated[Limit, Comparison(BYTES)], ...], Items(bare=True)]
 TimeRange = Annotated[tuple[Annotated[Limit, Comparison(SECONDS)], ...], Items(bare=True)]
 CountRange = Annotated[tuple[Annotated[Limit, Comparison(COUNT)], ...], Items(bare=True)]
 Seconds = Annotated[float, SECONDS]
 Bytes = Annotated[float, BYTES]
-AtLeastOne = Annotated[int, Whole()]
-UpTo1000 = Annotated[int, Whole(most=1000)]
+AtLeastOne = Annotated[int, Integer()]
+UpTo1000 = Annotated[int, Integer(most=1000)]
 ModeName = Annotated[Mode, OneOf()]
 Recompute = Annotated[Literal["auto", "never"], OneOf()]
 TargetOrUrl = Annotated[
@@ -73,9 +73,9 @@ TargetOrUrl = Annotated[
 
 
 class MatchSection(Section, title="a match"):
-    """What a rule applies to. All keys must match; of a list, one item (of bounds, all)."""
+    """Conditions of a rule. All keys must match; of a list, one item (of bounds, all)."""
 
-    host: Hosts = Field(default_factory=tuple, description="the orchestrator")
+    orchestrator: Orchestrators = Field(default_factory=tuple, description="the orchestrator")
     pipeline: Globs = Field(default_factory=tuple, description="Airflow's DAG, Dagster's job, Kedro's pipeline")
     task: Globs = Field(default_factory=tuple, description="Airflow's task, Dagster's op or step, Kedro's node")
     asset: Globs = Field(default_factory=tuple, description="the asset key, its parts joined by '/'")
@@ -88,6 +88,17 @@ class MatchSection(Section, title="a match"):
     size: SizeRange = Field(
         default_factory=tuple, description="size in bytes, such as '>=1MiB', or a list of bounds that must all hold"
     )
+    host: Orchestrators = Field(
+        default_factory=tuple,
+        description="former name of 'orchestrator', deprecated",
+        json_schema_extra={"deprecated": True},
+    )
+
+    def orchestrators(self) -> tuple[OrchestratorName, ...]:
+        """The orchestrators that are written, under either name; under both: those in both."""
+        if self.host and self.orchestrator:
+            return tuple(name for name in self.orchestrator if name in self.host)
+        return self.orchestrator or self.host
 
 
 Matches = Annotated[
@@ -96,7 +107,7 @@ Matches = Annotated[
 
 
 class WhenSection(Section, title="a condition"):
-    """When a rule of 'checkpoint' writes a checkpoint. All keys must hold."""
+    """Conditions under which a rule of 'checkpoint' writes a checkpoint. All keys must hold."""
 
     recompute_seconds: TimeRange = Field(
         default_factory=tuple,
@@ -115,7 +126,7 @@ When = Annotated[
 
 
 class CheckpointRuleSection(Section, title="a rule of 'checkpoint'"):
-    """Which outputs are checkpointed, when and where."""
+    """A rule about which outputs are checkpointed, when and where."""
 
     match: Matches = Field(
         default="*", description="which outputs: a glob over task names, or a mapping; all its keys must match"
@@ -179,7 +190,7 @@ Step = Annotated[
 
 
 class FailoverRuleSection(Section, title="a rule of 'failover'"):
-    """What to do when something is lost, or fails."""
+    """A rule about losses and failures, and the steps to take."""
 
     on: Annotated[tuple[Annotated[EventName, OneOf()], ...], Items(bare=True)] = Field(
         description="the event, or a list of events"
@@ -219,7 +230,7 @@ class TargetSection(Section, title="a target"):
 
 
 class CheckpointSection(Section, title="checkpoint"):
-    """What is checkpointed, and the defaults of the rules."""
+    """Rules about checkpoints, and their defaults."""
 
     enabled: bool = Field(default=True, description="whether checkpoints are written")
     target: Annotated[TargetOrUrl | None, Omittable()] = Field(default=None, description="default target of the rules")
@@ -227,7 +238,7 @@ class CheckpointSection(Section, title="checkpoint"):
     keep: Annotated[AtLeastOne | None, Omittable("all")] = Field(
         default=None, description="how many checkpoints of an output to keep, across all runs"
     )
-    queue: Annotated[int, Whole(most=100_000)] = Field(
+    queue: Annotated[int, Integer(most=100_000)] = Field(
         default=DEFAULT_QUEUE, description="async: maximum pending checkpoints"
     )
     wait: Seconds = Field(
@@ -245,14 +256,14 @@ class CheckpointSection(Section, title="checkpoint"):
 
 
 class MemoryRuleSection(Section, title="a rule of 'memory'"):
-    """Which outputs may be dropped."""
+    """A rule about which outputs may be dropped."""
 
     match: Matches = Field(default="*", description="which outputs: as in a checkpoint rule")
     recompute: Recompute = Field(description="auto: drop values that are cheaper to recompute than to spill")
 
 
 class MemorySection(Section, title="memory"):
-    """What happens when memory is short."""
+    """Behaviour when memory is short."""
 
     recompute: Recompute = Field(default="never", description="for outputs that no rule matches")
     overhead: Annotated[
@@ -277,7 +288,7 @@ class EventsSection(Section, title="events"):
 
 
 class PolicySection(Section, title="a policy"):
-    """What to checkpoint, and what to do when something is lost."""
+    """The policy: what to checkpoint, and what to do when something is lost."""
 
     version: AtLeastOne = Field(description="format version: 1")
     targets: dict[

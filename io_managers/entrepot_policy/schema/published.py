@@ -1,4 +1,4 @@
-"""What is published of the definition: the JSON schema for editors, and the rows of the reference."""
+"""Published forms of the definition: the JSON schema for editors, and the rows of the reference."""
 
 from __future__ import annotations
 

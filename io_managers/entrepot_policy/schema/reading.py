@@ -56,18 +56,18 @@ def _plain(node: Node) -> Any:
 
 
 def _diagnostics(errors: list[ErrorDetails], root: Node) -> list[Diagnostic]:
-    found: dict[Diagnostic, int] = {}  # with its rank; without duplicates
+    ranks: dict[Diagnostic, int] = {}  # by diagnostic, without duplicates
     for error in errors:
         trail = [(PolicySection, root)]
         for part in _path(error):
             trail.append(_descend(*trail[-1], part))
         if error["type"] != EXACTLY_ONE:
-            found[_diagnostic(error, *trail[-1])] = _RANKS.get(error["type"], 0)
+            ranks[_diagnostic(error, *trail[-1])] = _RANKS.get(error["type"], 0)
         for kind, node in trail:  # pydantic checks this only where all else is good
             if is_section(kind) and kind.exactly_one and isinstance(node, MappingNode) and len(node.entries) != 1:
                 text = f"{kind.title()} must have exactly one of {kind.keys()}"
-                found[Diagnostic(node.location, text)] = _RANKS[EXACTLY_ONE]
-    return sorted(found, key=lambda problem: found[problem])
+                ranks[Diagnostic(node.location, text)] = _RANKS[EXACTLY_ONE]
+    return sorted(ranks, key=lambda problem: ranks[problem])
 
 
 def _path(error: ErrorDetails) -> tuple[int | str, ...]:
@@ -103,7 +103,7 @@ def _bare(kind: Any) -> Any:
 
 
 def _diagnostic(error: ErrorDetails, kind: Any, node: Any) -> Diagnostic:
-    """What an error means, given the type and the node at its path."""
+    """Return a diagnostic for an error, given the type and the node at its path."""
     if error["type"] == "missing":
         key = str(error["loc"][-1])
         return Diagnostic(node.location, f"{kind.title()} requires {key!r}: {kind.model_fields[key].description}")

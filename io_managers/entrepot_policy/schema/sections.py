@@ -31,7 +31,7 @@ class Section(BaseModel):
 
     @property
     def mark(self) -> Location:
-        """Where it begins."""
+        """Position of the section's first character."""
         return Location("") if self._node is None else self._node.location
 
     def at(self, key: str) -> Location:

@@ -24,7 +24,7 @@ MOST = 10**12  # upper limit of all numbers; nothing in a policy is larger
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What to call a value in messages, instead of pydantic's description of what is wrong with it.
+    """A value's name in messages, instead of pydantic's description of what is wrong with it.
 
     Attributes:
         what: "a glob".
@@ -54,7 +54,7 @@ class OneOf:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class Integer:
     """A whole number from ``least`` to ``most``. Like JSON schema's "integer", it may be written as 2.0."""
 
     least: int = 1

@@ -1,1 +1,1 @@
-"""What the policy records about runs: lineage, generations, statistics and the event log."""
+"""The policy's records about runs: lineage, generations, statistics and the event log."""

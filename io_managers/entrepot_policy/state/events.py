@@ -230,9 +230,9 @@ def follow(path: Path, deadline: float | None = None) -> Iterator[Event | None]:
             inode, offset = _inode(path), 0
         new_data, offset = _tail(path, offset)
         *lines, rest = (rest + rotated_data + new_data).split(b"\n")
-        found = [event for line in lines if (event := Event.from_line(line)) is not None]
-        yield from found
-        if not found:
+        events = [event for line in lines if (event := Event.from_line(line)) is not None]
+        yield from events
+        if not events:
             yield None
             time.sleep(FOLLOW_SECONDS)
 

@@ -60,7 +60,7 @@ class ObjectRef:
 
 @dataclass(frozen=True)
 class Lineage:
-    """How an object was made.
+    """An object's origin.
 
     Attributes:
         output: the object.
@@ -99,7 +99,7 @@ class Lineage:
         task = self.task
         return {
             "object": _encode_ref(self.output),
-            "task": [_shorten_text(text) for text in (task.host, task.pipeline, task.run, task.name)],
+            "task": [_shorten_text(text) for text in (task.orchestrator, task.pipeline, task.run, task.name)],
             "complete": self.complete,
             "seconds": round(self.seconds, 6),
             "created": self.created,
@@ -119,10 +119,10 @@ class Lineage:
             CorruptData: it is something else.
         """
         try:
-            host, pipeline, run, name = data["task"]
+            orchestrator, pipeline, run, name = data["task"]
             return cls(
                 output=_decode_ref(data["object"]),
-                task=Task(str(host), str(pipeline), str(run), str(name)),
+                task=Task(str(orchestrator), str(pipeline), str(run), str(name)),
                 inputs=tuple(_decode_ref(item) for item in data["inputs"]),
                 complete=bool(data["complete"]),
                 seconds=float(data["seconds"]),

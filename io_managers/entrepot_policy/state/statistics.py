@@ -213,7 +213,7 @@ def _remove_oldest(store: Store) -> None:
 
 def _task_name(task: Task) -> str:
     """A task over all its runs."""
-    return _digest("\0".join((task.host, task.pipeline, task.name)))
+    return _digest("\0".join((task.orchestrator, task.pipeline, task.name)))
 
 
 def _digest(text: str) -> str:

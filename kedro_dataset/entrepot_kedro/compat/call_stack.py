@@ -1,4 +1,4 @@
-"""What a dataset's caller knows: the catalog entry that it is created for, and the catalog that it is loaded from.
+"""Finds a dataset's catalog entry and catalog on the call stack.
 
 Kedro creates a dataset by ``AbstractDataset.from_config(name, config, load_version, save_version)``, which passes the
 configuration to the class but neither the name nor the versions. A dataset stored under its name needs them, and a

@@ -1,4 +1,4 @@
-"""What is in a cached dataset, and whether a dataset's value outlives its run."""
+"""The dataset inside a cached one, and datasets whose values outlive their run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def uncached(dataset: Any) -> Any:
 
 
 def declare_ephemeral(dataset: Any, ephemeral: bool) -> None:
-    """Tell Kedro whether a dataset's value ends with its run: another run then has to make it again."""
+    """Tell Kedro whether a dataset's value ends with its run: another run then has to recompute it."""
     dataset._EPHEMERAL = ephemeral
 
 

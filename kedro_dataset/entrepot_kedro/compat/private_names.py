@@ -13,7 +13,7 @@ PRIVATE_NAMES = (
     PrivateName(
         "kedro.io.core",
         "AbstractDataset._EPHEMERAL",
-        "datasets: tells Kedro that a value ends with its run, so that a later run makes it again",
+        "datasets: tells Kedro that a value ends with its run, so that a later run recomputes it",
     ),
     PrivateName("kedro.io.cached_dataset", "CachedDataset._dataset", "datasets: the dataset in a cache"),
     PrivateName(

@@ -1,4 +1,4 @@
-"""What a project configures: its hooks, and its pipelines in a process that Kedro has not configured."""
+"""A project's settings: its hooks, and its pipelines in a process that Kedro has not configured."""
 
 from __future__ import annotations
 

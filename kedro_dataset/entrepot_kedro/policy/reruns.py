@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class RerunningProcess(Protocol):
-    """What reruns need of the process that executes the policy.
+    """Interface of the process that executes the policy, as reruns need it.
 
     Attributes:
         run_context: the run that the process works for; None: no run is active.

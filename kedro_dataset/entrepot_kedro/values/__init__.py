@@ -1,1 +1,1 @@
-"""What a catalog entry says about a dataset: name, form, scope and session."""
+"""Properties of a dataset from its catalog entry: name, form, scope and session."""

@@ -1,4 +1,4 @@
-"""What the rest of the plugin uses of a dataset in the store; :class:`entrepot_kedro.EntrepotDataset` implements it."""
+"""Interface of a dataset in the store; :class:`entrepot_kedro.EntrepotDataset` implements it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a dataset knows about its run if a policy is set; travels with the dataset to other processes.
+    """A dataset's run, if a policy is set; travels with the dataset to other processes.
 
     Attributes:
         run_id: ID of ``kedro run``'s session.

@@ -1,4 +1,4 @@
-{{- /* Names of what has no namespace: as installing.installation has it. A namespace has one installation at most. */}}
+{{- /* Prefix of cluster-scoped names, as in install_manifests.py. A namespace has at most one installation. */}}
 {{- define "entrepot.installation" -}}
 {{- if eq .Release.Namespace "entrepot-system" }}entrepot{{ else }}entrepot-{{ .Release.Namespace }}{{ end -}}
 {{- end }}

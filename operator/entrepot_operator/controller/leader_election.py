@@ -99,7 +99,7 @@ class LeaderElector:
 
     @property
     def foreign_installation(self) -> str:
-        """Which other installation manages this namespace, and what to do; empty: none does."""
+        """Message about another installation that manages this namespace, with the remedy; empty: there is none."""
         return self._foreign_installation
 
     def now(self) -> datetime:

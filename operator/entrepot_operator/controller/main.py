@@ -126,7 +126,7 @@ class Operator(Collector):
         return problems
 
     def readiness_problems(self) -> list[str]:
-        """What is not ready yet, or cannot be reached now."""
+        """Reasons why the operator is not ready."""
         informers = self.cache.informers
         problems = [f"{name} have not been read yet" for name, informer in informers.items() if not informer.synced]
         problems += [failure.message for failure in self.cache.problems()]
@@ -207,7 +207,7 @@ class Operator(Collector):
                 self.cache.enqueue_all(STORE, LABEL, GATE, ACCOUNT)
 
     def collect(self) -> Iterator[Metric]:
-        """What is known at a scrape, as Prometheus' library wants it; ``metrics`` has what was counted before."""
+        """Yield the current values at a scrape (Prometheus' collector interface); ``metrics`` has the counters."""
         cache = self.cache
         yield GaugeMetricFamily(
             "entrepot_operator_leading", "Whether this replica is the leader, which acts.", self._elector.leading()

@@ -23,7 +23,7 @@ TOKEN_SECONDS = 60.0  # how often the token is reread; projected tokens are rene
 
 @dataclass
 class ClusterCredentials:
-    """How to reach one cluster. Holds secrets, which its repr omits.
+    """Address and credentials of one cluster. Holds secrets, which its repr omits.
 
     Attributes:
         server: URL of the API server.
@@ -96,8 +96,8 @@ class ClusterCredentials:
         if self._asks_plugin and (self._given == Given() or self._given.is_over):
             self._run_plugin()
         token = self.token or self._given.token
-        found = [("Authorization", f"Bearer {token}")] if token else []
-        return found + (self.impersonated.headers() if self.impersonated is not None else [])
+        authorization = [("Authorization", f"Bearer {token}")] if token else []
+        return authorization + (self.impersonated.headers() if self.impersonated is not None else [])
 
     def refresh(self) -> bool:
         """Obtain new credentials after the current ones were rejected; returns whether they differ."""

@@ -41,9 +41,9 @@ def find(kubeconfig: str | None = None, context: str | None = None) -> ClusterCr
         InvalidArgument: none is found, or it cannot be used; the message says why.
     """
     if kubeconfig is None and context is None and not os.environ.get("KUBECONFIG"):
-        found = in_cluster()
-        if found is not None:
-            return found
+        credentials = in_cluster()
+        if credentials is not None:
+            return credentials
     from entrepot_operator.kubernetes import kubeconfig as files  # not in a pod, which has no use for it
 
     return files.read(kubeconfig, context)

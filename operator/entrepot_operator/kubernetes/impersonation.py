@@ -34,14 +34,14 @@ class Impersonated:
 
     def headers(self) -> list[tuple[str, str]]:
         """The request headers."""
-        found = [("Impersonate-User", self.user)]
+        pairs = [("Impersonate-User", self.user)]
         if self.uid:
-            found.append(("Impersonate-Uid", self.uid))
-        found += [("Impersonate-Group", group) for group in self.groups]
+            pairs.append(("Impersonate-Uid", self.uid))
+        pairs += [("Impersonate-Group", group) for group in self.groups]
         for key, values in self.extra.items():
             name = f"Impersonate-Extra-{quote(key, safe=_PLAIN)}"  # escaped as Go's client does
-            found += [(name, value) for value in values]
-        return found
+            pairs += [(name, value) for value in values]
+        return pairs
 
 
 def read(user: Mapping[str, Any], where: str) -> Impersonated | None:
@@ -66,8 +66,8 @@ def read(user: Mapping[str, Any], where: str) -> Impersonated | None:
     if name:
         return Impersonated(name, uid, groups, extra)
     if uid or groups or extra:
-        found = ", ".join(key for key in KEYS[1:] if user.get(key))
-        raise InvalidArgument(f"{where}: a user has {found}, but no `as` to name whom to impersonate")
+        present = ", ".join(key for key in KEYS[1:] if user.get(key))
+        raise InvalidArgument(f"{where}: a user has {present}, but no `as` to name whom to impersonate")
     return None
 
 

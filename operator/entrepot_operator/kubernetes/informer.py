@@ -34,7 +34,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class WatchTarget:
-    """What to follow.
+    """Resources to watch.
 
     Attributes:
         name: for display, such as ``"stores"``.
@@ -86,12 +86,12 @@ class Informer:
 
     @property
     def problem(self) -> EntrepotError | None:
-        """Why it cannot be followed at the moment; None: it can, or this is not known yet."""
+        """The error that keeps it from following its resources; None: there is none, or none is known yet."""
         return self._problem
 
     @property
     def restarts(self) -> int:
-        """How often it was read again since the first time."""
+        """Number of times that everything was listed again."""
         return self._restarts
 
     @property

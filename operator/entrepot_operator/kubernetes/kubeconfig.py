@@ -52,7 +52,7 @@ def read(path: str | None = None, context: str | None = None) -> ClusterCredenti
         )
     configs = [(_content(file), file) for file in existing]
     current = context or next(
-        (str(found["current-context"]) for found, _ in configs if found.get("current-context")), ""
+        (str(config["current-context"]) for config, _ in configs if config.get("current-context")), ""
     )
     if not current:
         raise InvalidArgument(f"{existing[0]} has no current context: pass --context")
@@ -90,13 +90,13 @@ def read(path: str | None = None, context: str | None = None) -> ClusterCredenti
     )
 
 
-def _check(entry: dict[str, Any], known: frozenset[str], where: str) -> None:
+def _check(entry: dict[str, Any], supported: frozenset[str], where: str) -> None:
     """Reject unknown keys of an entry; empty ones (null, "") are allowed."""
-    unknown = sorted(str(key) for key, value in entry.items() if key not in known and value)
+    unknown = sorted(str(key) for key, value in entry.items() if key not in supported and value)
     if unknown:
         raise InvalidArgument(
             f"{where} has {', '.join(unknown)}, which is not supported and may change the identity or how the server "
-            f"is reached; supported are {', '.join(sorted(known))}"
+            f"is reached; supported are {', '.join(sorted(supported))}"
         )
 
 
@@ -126,7 +126,7 @@ def _plugin(user: dict[str, Any], path: Path) -> dict[str, Any] | None:
 
 
 def _exec_cluster(cluster: dict[str, Any], authority: str | None) -> dict[str, Any]:
-    """What a plugin that asks for it is told about the cluster."""
+    """Description of the cluster for a credential plugin that requests it."""
     exec_cluster = {
         key: cluster[key]
         for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")

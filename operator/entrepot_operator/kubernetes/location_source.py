@@ -13,7 +13,7 @@ MAX_AGE_SECONDS = 90.0
 
 
 def cluster_source(namespace: str) -> CachedSource:
-    """What the cluster publishes, with access found as ``kubectl`` does; in a pod, through its service account.
+    """Source of the locations that a cluster publishes. Finds credentials as ``kubectl`` does, in pods too.
 
     Args:
         namespace: of the stores; empty: all.

@@ -33,7 +33,7 @@ _FORMER_NAMES = {"expired": "expired_nodes", "locals": "local_objects", "named":
 
 @dataclass
 class ClusterLocations(Locations):
-    """What the API reports.
+    """Locations of objects as reported by the API.
 
     Attributes:
         objects: bytes by object and node. A known object that no live store holds has no nodes.

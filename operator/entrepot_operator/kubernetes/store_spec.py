@@ -30,7 +30,7 @@ class SpillKeySecret:
 
 @dataclass(frozen=True)
 class SpillSpec:
-    """Where objects are spilled.
+    """Spill settings of a store.
 
     Attributes:
         folder: directory on the node.

@@ -58,7 +58,7 @@ class CachedSource:
         self._last_request = 0.0
 
     def places(self) -> Locations:
-        """What is currently known.
+        """Return the cached locations.
 
         Raises:
             LocationsUnavailable: nothing, or only outdated results; the message says why.

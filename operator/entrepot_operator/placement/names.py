@@ -57,7 +57,7 @@ ANNOTATIONS_MAX_BYTES = 256 * 1024  # limit on all annotations of one object tog
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """How the stores of a cluster are configured.
+    """Configuration shared by a cluster's stores.
 
     Attributes:
         socket_folder: directory of the store's socket, the same on every node and in the pods.

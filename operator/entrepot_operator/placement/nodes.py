@@ -14,7 +14,7 @@ _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True)
 class Node:
-    """What is known about one node.
+    """Known properties of one node.
 
     Attributes:
         labels: its labels.
@@ -30,7 +30,7 @@ class Node:
 
 
 class Constraints:
-    """What a pod's own spec requires of its node: node selector, required node affinity, tolerations.
+    """Constraints of a pod's own spec on its node: node selector, required node affinity, tolerations.
 
     Args:
         spec: the pod's spec.

@@ -156,11 +156,11 @@ def summarize(injection: Injection) -> str:
     """One-line summary of an injection."""
     host_scores = [score for score in injection.pulls if score.kind == "host"]
     if not host_scores:
-        return f"reads {injection.found.located + len(injection.found.unknown)} objects, but no node is preferred"
+        return f"reads {injection.inputs.located + len(injection.inputs.unknown)} objects, but no node is preferred"
     shown_hosts = ", ".join(f"{score.value} ({human_bytes(score.nbytes)})" for score in host_scores[:_MAX_SHOWN])
     more = f" and {len(host_scores) - _MAX_SHOWN} more" if len(host_scores) > _MAX_SHOWN else ""
     verb = "bound to" if injection.required else "prefers"
-    return f"{verb} {shown_hosts}{more}, which hold its {injection.found.located} inputs"
+    return f"{verb} {shown_hosts}{more}, which hold its {injection.inputs.located} inputs"
 
 
 _lock = threading.Lock()

@@ -29,10 +29,10 @@ class LocationsUnavailable(EntrepotError):
 
 
 class Source(Protocol):
-    """Where objects are."""
+    """A source of object locations."""
 
     def places(self) -> Locations:
-        """What is currently known.
+        """Return the current locations.
 
         Raises:
             EntrepotError: nothing is known at the moment.

@@ -92,7 +92,7 @@ class PublishedSet:
             VersionMismatch: the cluster's CRDs are missing, or of another version.
             AccessDenied, ClusterRefused, ClusterUnavailable: they could not be read.
         """
-        found: dict[str, PublishedObject] = {}
+        published: dict[str, PublishedObject] = {}
         try:
             locals_ = self._api.read_all(
                 resource_path("localobjects", self._namespace), labels=f"{LEASE_LABEL}={self._identity.lease}"
@@ -104,11 +104,11 @@ class PublishedSet:
             raise diagnose_missing_crds(self._api) from error
         for resource in locals_:
             if self._is_mine(resource):
-                self._record(found, LocalObject.parse(resource), resource)
+                self._record(published, LocalObject.parse(resource), resource)
         for resource in globals_:
             if self._is_mine(resource):
-                self._record(found, GlobalObject.parse(resource), resource)
-        return found
+                self._record(published, GlobalObject.parse(resource), resource)
+        return published
 
     def _record(
         self, by_name: dict[str, PublishedObject], published_object: PublishedObject, resource: dict[str, Any]

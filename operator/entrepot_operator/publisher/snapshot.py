@@ -96,7 +96,7 @@ class StoreScanner:
         self._members: dict[tuple[ObjectID, int], list[ObjectID]] = {}
 
     def scan(self, store: Store) -> DesiredState:
-        """What of the store to publish now.
+        """Return the objects of the store to publish now.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
@@ -155,7 +155,7 @@ class StoreScanner:
 
     def _cache_members(self, store: Store, chosen: list[tuple[ObjectListing, bool]]) -> set[ObjectID]:
         """The members of the chosen collections, except those with too many."""
-        found: set[ObjectID] = set()
+        member_ids: set[ObjectID] = set()
         for listing, _ in chosen:
             key = (listing.id, listing.generation)
             kind = self._kinds.get(key)
@@ -163,8 +163,8 @@ class StoreScanner:
                 continue
             if key not in self._members:
                 self._members[key] = inventory.members(store, listing.id)
-            found.update(self._members[key])
-        return found
+            member_ids.update(self._members[key])
+        return member_ids
 
     def _local_objects(
         self, store: Store, chosen: list[tuple[ObjectListing, bool]], member_listings: dict[ObjectID, ObjectListing]
@@ -227,7 +227,7 @@ class StoreScanner:
 
 
 class _DurabilityCache:
-    """Which objects belong to durable sessions; each session is queried once per scan."""
+    """Durability of objects by session; each session is queried once per scan."""
 
     def __init__(self, store: Store, desired: DesiredState) -> None:
         self._store = store

@@ -51,7 +51,7 @@ class KeyPair:
 
     @property
     def expires(self) -> datetime:
-        """When the certificate expires."""
+        """Expiry time of the certificate."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
 

@@ -63,7 +63,7 @@ def decide(pod: dict[str, Any], view: ClusterView, cluster_config: ClusterConfig
         )
     except EntrepotError as error:
         return _unchanged("invalid", INVALID, f"{error}: the pod is left unchanged")
-    if record.is_injected(pod) and injection.found.unknown and not injection.found.located:
+    if record.is_injected(pod) and injection.inputs.unknown and not injection.inputs.located:
         # It was injected from another source of locations, such as the store itself.
         return Decision("unchanged", warnings=injection.problems)
     after: Mapping[str, Any] = injection.pod["metadata"].get("annotations") or {}

@@ -78,7 +78,7 @@ class Webhook(Collector):
         return self._server.port
 
     def readiness_problems(self) -> list[str]:
-        """Why it can only leave pods unchanged; empty: it is ready."""
+        """Reasons why it can only leave pods unchanged; empty: it is ready."""
         problems = [] if self._view.synced else ["object locations have not been read yet"]
         if not self._server.has_certificate:
             problems.append(f"the webhook has no certificate: {self._last_error or 'it is being issued'}")

@@ -18,7 +18,7 @@ DEADLINE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the webhook listens, and how its certificates are managed.
+    """Settings of the webhook's server and its certificates.
 
     Attributes:
         namespace: of the webhook, its Secret and its Service.

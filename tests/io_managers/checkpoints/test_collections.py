@@ -26,12 +26,12 @@ def test_a_collection_comes_back_in_another_store(start_daemon: Any, tmp_path: A
         store.save(sealed, url)
     with entrepot.connect(start_daemon("64MiB").address, scope="a", session="run") as other:
         assert other.load(url) == sealed.id
-        found = other.get_by_name("orders")
-        assert found == sealed
-        assert found.ids == sealed.ids
-        assert found.to_arrow()["n"].to_pylist()[::10_000] == [0, 1, 2]
-        assert other.collection("orders").seal(3) == found
-        other.delete(found.id)
+        restored = other.get_by_name("orders")
+        assert restored == sealed
+        assert restored.ids == sealed.ids
+        assert restored.to_arrow()["n"].to_pylist()[::10_000] == [0, 1, 2]
+        assert other.collection("orders").seal(3) == restored
+        other.delete(restored.id)
         assert other.list() == []
 
 
@@ -62,11 +62,11 @@ def test_a_slice_is_saved_as_a_collection_of_its_members(
     assert not store.save(part, folder("part")).committed
     oid = other.load(folder("part"))
     assert isinstance(oid, entrepot.ObjectID)
-    found = other.get_by_name(name)
-    assert isinstance(found, entrepot.Collection)
-    assert (found.id, found.name, found.rows) == (oid, name, part.rows)
-    assert found.ids == part.ids
-    assert [int(member[0]) for member in found] == list(range(6))[kept]
+    restored = other.get_by_name(name)
+    assert isinstance(restored, entrepot.Collection)
+    assert (restored.id, restored.name, restored.rows) == (oid, name, part.rows)
+    assert restored.ids == part.ids
+    assert [int(member[0]) for member in restored] == list(range(6))[kept]
     assert len(other.list("*")) == 1 + len(part)
     # Where the whole collection exists, the slice becomes a collection beside it.
     assert store.load(folder("part")) == oid
@@ -105,10 +105,10 @@ def test_a_collection_of_tables_is_a_parquet_data_set(
     assert (again.committed, again.written_bytes) == (False, 0)
     for _ in range(2):
         assert other.load(url, **options) == sealed.id
-        found = other.get_by_name("orders")
-        assert (found.ids, found.rows, found.type) == (sealed.ids, sealed.rows, sealed.type)
-        assert all(type(table) is type(make(0)) and table.equals(make(n)) for n, table in enumerate(found))
-        other.delete(found.ids[2])
+        restored = other.get_by_name("orders")
+        assert (restored.ids, restored.rows, restored.type) == (sealed.ids, sealed.rows, sealed.type)
+        assert all(type(table) is type(make(0)) and table.equals(make(n)) for n, table in enumerate(restored))
+        other.delete(restored.ids[2])
     store.delete(sealed.ids[1])
     assert store.load(url, replace=True, **options) == sealed.id
     assert store.get_by_name("orders")[1].equals(make(1))

@@ -93,14 +93,14 @@ class Disk:
         patched.setattr(StorageDirectory, "remove_folder", seen_remove_folder)
 
     def losable(self) -> frozenset[str]:
-        """What a crash now could lose, not counting the lock files of running saves and prunes."""
+        """Paths that a crash now could lose, not counting the lock files of running saves and prunes."""
         below = {
             self._below(path) for path in self._entries if path.startswith(self._top + "/") and os.path.exists(path)
         }
         return frozenset(path for path in below if "/saving" not in path and "/pruning" not in path)
 
     def losses_at(self, kind: str, end: str) -> list[frozenset[str]]:
-        """What a crash could have lost at each operation of this kind on a path with this ending."""
+        """Paths that a crash could have lost at each operation of this kind on a path with this ending."""
         return [lost for step, path, lost in self.steps if step == kind and path.endswith(end)]
 
     def paths_in_order(self, kind: str) -> list[str]:

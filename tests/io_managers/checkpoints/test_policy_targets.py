@@ -40,8 +40,8 @@ def test_a_policy_on_s3(store: entrepot.Store, s3: Any, tmp_path: Path, monkeypa
         raw_objects.discard(session, references[-1].id)
     for number in (1, 2):
         reference = references[number]
-        found = runtime.read(reference, lambda: get_value(reference, address=store.address))  # noqa: B023
-        assert (found == np.arange(20_000) + number).all()
+        restored = runtime.read(reference, lambda: get_value(reference, address=store.address))  # noqa: B023
+        assert (restored == np.arange(20_000) + number).all()
     with pytest.raises(RerunNeeded, match="not checkpointed"):
         runtime.read(references[0], lambda: get_value(references[0], address=store.address))
     report = runtime.run_ended(runtime.session("run-2"))

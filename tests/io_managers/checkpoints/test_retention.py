@@ -27,12 +27,12 @@ def test_a_root_is_listed_verified_and_pruned(store: entrepot.Store, other: entr
     for name in ("a", "b", "c"):
         own = store.put(numbers(ord(name)), name=name)
         store.save([common, own], target(name), storage_options=target.options)
-    found = list_checkpoints(target.url, storage_options=target.options)
+    checkpoints = list_checkpoints(target.url, storage_options=target.options)
     assert [
         (checkpoint.name, checkpoint.what, checkpoint.objects, checkpoint.nbytes, checkpoint.problem)
-        for checkpoint in found
+        for checkpoint in checkpoints
     ] == [(name, "objects", 2, 4_800_000, "") for name in ("a", "b", "c")]
-    assert abs(found[0].created - time.time()) < 300
+    assert abs(checkpoints[0].created - time.time()) < 300
     nothing = prune(target.url, storage_options=target.options)
     assert (nothing.removed, nothing.chunks, nothing.kept_for) == ([], 0, 0)
     would = prune(target.url, keep=1, match="[ab]", dry_run=True, storage_options=target.options)

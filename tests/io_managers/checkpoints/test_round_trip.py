@@ -180,8 +180,9 @@ def test_progress_ends_at_the_total(store: entrepot.Store, other: entrepot.Store
 
 @pytest.mark.slow
 def test_more_than_the_other_store_holds_is_refused_whole(
-    store: entrepot.Store, other: entrepot.Store, folder: Any
+    store: entrepot.Store, other: entrepot.Store, folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("entrepot.raw_objects.PUT_WAIT_SECONDS", 5.0)
     ids = [store.put(np.full(60 << 20, i, dtype="u1")) for i in range(3)]
     store.save(ids, folder("large"))
     with pytest.raises(entrepot.StoreFull):

@@ -143,22 +143,22 @@ SAMPLES = samples()
 
 
 def nodes(root: Node) -> list[Node]:
-    found = [root]
-    for item in found:
-        found.extend(item.children)
-    return found
+    reached = [root]
+    for item in reached:
+        reached.extend(item.children)
+    return reached
 
 
 def leaves(value: Any, place: Callable[[Any], None]) -> list[Callable[[Any], None]]:
     """Setters for everything inside a node's params, including the containers."""
-    found = [place]
+    setters = [place]
     if isinstance(value, list):
         for index, item in enumerate(value):
-            found += leaves(item, partial(value.__setitem__, index))
+            setters += leaves(item, partial(value.__setitem__, index))
     elif isinstance(value, dict):
         for key, item in list(value.items()):
-            found += leaves(item, partial(value.__setitem__, key))
-    return found
+            setters += leaves(item, partial(value.__setitem__, key))
+    return setters
 
 
 def damage(root: Node, buffers: list[bytes], chance: random.Random) -> None:

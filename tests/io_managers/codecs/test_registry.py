@@ -53,8 +53,8 @@ assert not heavy, heavy
 
 
 def test_the_entry_point_leads_here() -> None:
-    found = metadata.entry_points(group=ENTRY_POINT_GROUP)
-    if not found:
+    registered = metadata.entry_points(group=ENTRY_POINT_GROUP)
+    if not registered:
         pytest.skip("the package is on the path, but not installed")
     assert "pandas.DataFrame" in CodecRegistry().names()
 

@@ -18,18 +18,18 @@ KINDS = ["float32", "float64", "float16", "bfloat16", "int8", "int64", "uint8", 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (100, 7), (2, 0, 3)])
 def test_the_same_tensor_comes_back(put: Callable[..., Any], kind: str, shape: tuple[int, ...]) -> None:
     value = torch.ones(shape).to(getattr(torch, kind))
-    found = put(value).get()
-    assert type(found) is torch.Tensor
-    assert found.dtype == value.dtype
-    assert found.shape == value.shape
-    assert torch.equal(found, value)
+    restored = put(value).get()
+    assert type(restored) is torch.Tensor
+    assert restored.dtype == value.dtype
+    assert restored.shape == value.shape
+    assert torch.equal(restored, value)
 
 
 def test_orders_of_axes_and_gradients(put: Callable[..., Any]) -> None:
     value = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
-    found = put(value).get()
-    assert torch.equal(found, value)
-    assert found.stride() == value.stride()
+    restored = put(value).get()
+    assert torch.equal(restored, value)
+    assert restored.stride() == value.stride()
     assert put(torch.ones(3, requires_grad=True)).get().requires_grad
     assert torch.equal(put(torch.arange(10)[::3]).get(), torch.tensor([0, 3, 6, 9]))
     assert torch.equal(put(torch.ones(1).expand(1000)).get(), torch.ones(1000))

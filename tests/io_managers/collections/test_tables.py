@@ -96,8 +96,8 @@ def test_duckdb(orders: entrepot.Collection) -> None:
         other = orders.to_duckdb(connection)
         assert other.filter("number >= 3995").project("text").fetchall() == [(f"row {n}",) for n in EXPECTED[3995:]]
         # DuckDB finds the Python variable by its name.
-        found = connection.sql("select max(half) from orders where number < 100").fetchall()
-        assert found == [(49.5,)]
+        rows = connection.sql("select max(half) from orders where number < 100").fetchall()
+        assert rows == [(49.5,)]
 
 
 def test_batches_of_one_size_across_members(orders: entrepot.Collection) -> None:

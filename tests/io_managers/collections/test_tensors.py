@@ -22,8 +22,8 @@ def _arrays(store: entrepot.Store, lengths: list[int], shape: tuple[int, ...] = 
 
 
 def test_what_tensors_have_in_common(store: entrepot.Store) -> None:
-    found = _arrays(store, [10, 0, 5], (3, 4))
-    assert (found.kind, found.rows, found.row_shape, found.layout) == ("tensor", 15, (3, 4), "float32 with 3 axes")
+    arrays = _arrays(store, [10, 0, 5], (3, 4))
+    assert (arrays.kind, arrays.rows, arrays.row_shape, arrays.layout) == ("tensor", 15, (3, 4), "float32 with 3 axes")
     builder = store.collection("ragged")
     for index, shape in enumerate([(2, 3), (2, 4)]):
         builder.put(np.zeros(shape), index=index)
@@ -54,8 +54,8 @@ def test_scalars_have_no_rows(store: entrepot.Store) -> None:
 
 @pytest.mark.parametrize("rows", [1, 4, 10, 16, 100])
 def test_batches_of_one_size_across_members(store: entrepot.Store, rows: int) -> None:
-    found = _arrays(store, [10, 0, 3, 4, 20])
-    batches = list(found.iter_batches(rows))
+    arrays = _arrays(store, [10, 0, 3, 4, 20])
+    batches = list(arrays.iter_batches(rows))
     assert [len(batch) for batch in batches[:-1]] == [rows] * (len(batches) - 1)
     joined = np.concatenate(batches)
     assert joined.shape == (37, 3)
@@ -78,8 +78,8 @@ class TestTorch:
         self.torch = pytest.importorskip("torch", reason="PyTorch is large: tested where it is installed")
 
     def test_rows(self, store: entrepot.Store) -> None:
-        found = _arrays(store, [10, 0, 3, 4])
-        data = found.torch_dataset()
+        arrays = _arrays(store, [10, 0, 3, 4])
+        data = arrays.torch_dataset()
         assert len(data) == 17
         assert [float(data[index][0]) for index in range(17)] == list(range(17))
         assert float(data[-1][0]) == 16
@@ -91,19 +91,19 @@ class TestTorch:
                 data[wrong]
 
     def test_writing_to_an_item_changes_nothing_else(self, store: entrepot.Store) -> None:
-        found = _arrays(store, [10, 5])
-        rows, members = found.torch_dataset(), found.torch_dataset("members")
+        arrays = _arrays(store, [10, 5])
+        rows, members = arrays.torch_dataset(), arrays.torch_dataset("members")
         rows[3].mul_(0)
         members[1].mul_(0)
         assert float(rows[3][0]) == 3
         assert members[1][:, 0].tolist() == [10, 11, 12, 13, 14]
-        assert found[1][0, 0] == 10
+        assert arrays[1][0, 0] == 10
 
     def test_members_and_transform(self, store: entrepot.Store) -> None:
-        found = _arrays(store, [2, 3])
-        data = found.torch_dataset("members", transform=_row_sum)
+        arrays = _arrays(store, [2, 3])
+        data = arrays.torch_dataset("members", transform=_row_sum)
         assert [float(item) for item in data] == [3.0, 27.0]
-        assert [float(item) for item in (found.torch_dataset(transform=_row_sum)[i] for i in range(2))] == [0, 3]
+        assert [float(item) for item in (arrays.torch_dataset(transform=_row_sum)[i] for i in range(2))] == [0, 3]
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_a_shuffled_order_for_a_loader(self, store: entrepot.Store, workers: int) -> None:

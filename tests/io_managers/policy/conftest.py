@@ -119,8 +119,8 @@ def root(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def new_host(request: pytest.FixtureRequest) -> Callable[..., Orchestrator]:
-    """``new_host(policy_text, nodes, reruns=True, address=None)``: an orchestrator, by default on the test's
+def new_orchestrator(request: pytest.FixtureRequest) -> Callable[..., Orchestrator]:
+    """``new_orchestrator(policy_text, nodes, reruns=True, address=None)``: an orchestrator, by default on the test's
     own store."""
 
     def make(

@@ -1,4 +1,4 @@
-"""Which outputs are checkpointed, when they are written, and what happens to the checkpoints."""
+"""Checkpoints by a policy: which outputs, when they are written, and what happens to them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def node(value: Any = None) -> dict[str, tuple[Any, ...]]:
     return {"one": (lambda: np.arange(20_000) if value is None else value,)}
 
 
-def kinds(host: Any) -> list[str]:
-    return [event.kind for event in read_events(host.runtime.log.path)]
+def kinds(orchestrator: Any) -> list[str]:
+    return [event.kind for event in read_events(orchestrator.runtime.log.path)]
 
 
-def found(host: Any, name: str = "one") -> list[Any]:
-    entries, failed = host.runtime.checkpoints.catalogs.find(host.references[name].id)
+def checkpoints_of(orchestrator: Any, name: str = "one") -> list[Any]:
+    entries, failed = orchestrator.runtime.checkpoints.catalogs.find(orchestrator.references[name].id)
     assert not failed
     return [entry for _, entry in entries]
 
@@ -57,46 +57,46 @@ def found(host: Any, name: str = "one") -> list[Any]:
     ],
 )
 def test_what_is_checkpointed(
-    new_host: Callable[..., Any], root: str, rule: str, written: bool, reason: str | None
+    new_orchestrator: Callable[..., Any], root: str, rule: str, written: bool, reason: str | None
 ) -> None:
-    host = new_host(policy(root, f"[{rule}]"), node())
-    host.run()
-    events = list(read_events(host.runtime.log.path))
+    orchestrator = new_orchestrator(policy(root, f"[{rule}]"), node())
+    orchestrator.run()
+    events = list(read_events(orchestrator.runtime.log.path))
     assert [event.kind for event in events] == (
         ["checkpoint_written"] if written else ["checkpoint_skipped"] if reason is not None else []
     )
     assert reason is None or reason in events[0].text
-    assert len(found(host)) == written
+    assert len(checkpoints_of(orchestrator)) == written
     if written:
-        assert (host.store().get(host.references["one"].id) == np.arange(20_000)).all()
+        assert (orchestrator.store().get(orchestrator.references["one"].id) == np.arange(20_000)).all()
         (info,) = list_checkpoints(f"{root}/run-1")
         assert info.objects == 2, "the value and its lineage"
 
 
-def test_every_nth_run(new_host: Callable[..., Any], root: str) -> None:
-    host = new_host(policy(root, "[{match: one, every: 3}]"), node())
-    task = host.maker(ObjectRef("", host.store().derive("x"), "node:one"))
+def test_every_nth_run(new_orchestrator: Callable[..., Any], root: str) -> None:
+    orchestrator = new_orchestrator(policy(root, "[{match: one, every: 3}]"), node())
+    task = orchestrator.maker(ObjectRef("", orchestrator.store().derive("x"), "node:one"))
     decided = []
     for run in range(7):
-        number = host.runtime.statistics.record_run_start(type(task)("kedro", "pipeline", f"r{run}", "one"))
-        host.runtime.statistics.record_run_start(type(task)("kedro", "pipeline", f"r{run}", "one"))  # a retry
-        subject = host.runtime.task(task).subject.of_value(key="k", type="t", nbytes=5)
-        decided.append(host.runtime.decide(host.store(), subject, number, 1.0, []).write)
+        number = orchestrator.runtime.statistics.record_run_start(type(task)("kedro", "pipeline", f"r{run}", "one"))
+        orchestrator.runtime.statistics.record_run_start(type(task)("kedro", "pipeline", f"r{run}", "one"))  # a retry
+        subject = orchestrator.runtime.task(task).subject.of_value(key="k", type="t", nbytes=5)
+        decided.append(orchestrator.runtime.decide(orchestrator.store(), subject, number, 1.0, []).write)
     assert decided == [True, False, False, True, False, False, True]
 
 
-def test_what_comes_before_and_is_in_no_checkpoint_counts(new_host: Callable[..., Any], root: str) -> None:
+def test_what_comes_before_and_is_in_no_checkpoint_counts(new_orchestrator: Callable[..., Any], root: str) -> None:
     from entrepot_policy.checkpoints.checkpointer import recompute_seconds
     from entrepot_policy.state import lineage
     from entrepot_policy.state.lineage import Lineage
 
-    host = new_host(policy(root, "[{match: none}]"), node())
-    store = host.store()
+    orchestrator = new_orchestrator(policy(root, "[{match: none}]"), node())
+    store = orchestrator.store()
 
     def write(name: str, inputs: list[str], seconds: float, checkpointed: bool = False) -> ObjectRef:
         ref = ObjectRef("run-1", store.derive(name), name)
         before = tuple(ObjectRef("run-1", store.derive(input_name), input_name) for input_name in inputs)
-        task = type(host.maker(ObjectRef("", ref.id, "node:one")))("kedro", "p", "r", name)
+        task = type(orchestrator.maker(ObjectRef("", ref.id, "node:one")))("kedro", "p", "r", name)
         lineage.write(store, Lineage(ref, task, before, True, seconds, 0.0, checkpointed))
         return ref
 
@@ -105,100 +105,101 @@ def test_what_comes_before_and_is_in_no_checkpoint_counts(new_host: Callable[...
     write("b", ["a"], 20.0)
     last = write("c", ["a", "b"], 30.0)
     assert recompute_seconds(store, 5.0, (last,)) == 5 + 30 + 20 + 10, "each task once, and nothing behind a checkpoint"
+    assert recompute_seconds(store, 5.0, (last,), max_objects=2) == 5 + 30 + 20, "no more objects are visited"
 
 
-def test_keep_counts_over_runs(new_host: Callable[..., Any], root: str) -> None:
-    host = new_host(policy(root, "[{match: one, keep: 2}]"), node())
+def test_keep_counts_over_runs(new_orchestrator: Callable[..., Any], root: str) -> None:
+    orchestrator = new_orchestrator(policy(root, "[{match: one, keep: 2}]"), node())
     for number in range(4):
-        host.nodes = {"one": type(host.nodes["one"])(lambda number=number: np.arange(20_000) + number)}
-        host.run()
+        orchestrator.nodes = {"one": type(orchestrator.nodes["one"])(lambda number=number: np.arange(20_000) + number)}
+        orchestrator.run()
         time.sleep(0)
     assert len(list_checkpoints(f"{root}/run-1")) == 2
-    assert kinds(host).count("checkpoint_pruned") == 2
-    assert len(found(host)) == 2
+    assert kinds(orchestrator).count("checkpoint_pruned") == 2
+    assert len(checkpoints_of(orchestrator)) == 2
     before = len(list(Path(root).glob("run-1/.entrepot/chunks/*/*")))
-    report = host.runtime.run_ended(host.store())
+    report = orchestrator.runtime.run_ended(orchestrator.store())
     assert report.swept == 2
     assert not report.problems
     assert len(list(Path(root).glob("run-1/.entrepot/chunks/*/*"))) == before - 2
 
 
 def test_async_does_not_delay_the_task(
-    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = new_host(policy(root, "[{match: one, mode: async}]"), node(np.zeros(8 << 20, np.uint8)))
+    orchestrator = new_orchestrator(policy(root, "[{match: one, mode: async}]"), node(np.zeros(8 << 20, np.uint8)))
     gate = threading.Event()
-    real = type(host.runtime.checkpoints)._save
+    real = type(orchestrator.runtime.checkpoints)._save
 
     def slow_write(self: Any, *arguments: Any) -> bool:
         assert gate.wait(60)
         return bool(real(self, *arguments))
 
-    monkeypatch.setattr(type(host.runtime.checkpoints), "_save", slow_write)
-    host.run()
+    monkeypatch.setattr(type(orchestrator.runtime.checkpoints), "_save", slow_write)
+    orchestrator.run()
     delays = []
     for _ in range(5):
-        reference = host.references["one"]
-        with host.runtime.task(host.maker(ObjectRef.of(reference))) as task:
+        reference = orchestrator.references["one"]
+        with orchestrator.runtime.task(orchestrator.maker(ObjectRef.of(reference))) as task:
             subject = task.subject.of_value(key="node:one", type="numpy.ndarray", nbytes=8 << 20)
             begun = time.perf_counter()
-            task._record_output(host.store(), reference, subject)
+            task._record_output(orchestrator.store(), reference, subject)
             delays.append(time.perf_counter() - begun)
     assert min(delays) < TASK_DELAY_SECONDS, delays
-    assert found(host) == []
+    assert checkpoints_of(orchestrator) == []
     gate.set()
-    report = host.runtime.run_ended(host.store())
+    report = orchestrator.runtime.run_ended(orchestrator.store())
     assert not report.abandoned
     assert not report.problems
-    assert len(found(host)) == 1
+    assert len(checkpoints_of(orchestrator)) == 1
 
 
 def test_what_does_not_fit_the_queue_is_written_at_the_end(
-    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = {f"n{i}": (lambda i=i: np.arange(20_000) + i,) for i in range(4)}
-    host = new_host(policy(root, "[{mode: async}]", "queue: 1,"), nodes)
+    orchestrator = new_orchestrator(policy(root, "[{mode: async}]", "queue: 1,"), nodes)
     gate = threading.Event()
-    real = type(host.runtime.checkpoints)._save
+    real = type(orchestrator.runtime.checkpoints)._save
     monkeypatch.setattr(
-        type(host.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
+        type(orchestrator.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
     )
-    host.run()
-    assert kinds(host).count("checkpoint_skipped") == 3
+    orchestrator.run()
+    assert kinds(orchestrator).count("checkpoint_skipped") == 3
     gate.set()
-    report = host.runtime.run_ended(host.store())
+    report = orchestrator.runtime.run_ended(orchestrator.store())
     assert (report.written, report.abandoned) == (3, [])
-    assert all(len(found(host, name)) == 1 for name in nodes)
-    assert host.store().list("entrepot.pending/*") == []
+    assert all(len(checkpoints_of(orchestrator, name)) == 1 for name in nodes)
+    assert orchestrator.store().list("entrepot.pending/*") == []
 
 
 def test_the_wait_ends_and_another_process_takes_over(
-    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = new_host(policy(root, "[{mode: async}]"), node())
+    orchestrator = new_orchestrator(policy(root, "[{mode: async}]"), node())
     gate = threading.Event()
-    real = type(host.runtime.checkpoints)._save
+    real = type(orchestrator.runtime.checkpoints)._save
     with monkeypatch.context() as patched:
         patched.setattr(
-            type(host.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
+            type(orchestrator.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
         )
-        host.run()
-        report = host.runtime.run_ended(host.store(), wait_seconds=0.05)
+        orchestrator.run()
+        report = orchestrator.runtime.run_ended(orchestrator.store(), wait_seconds=0.05)
         assert report.abandoned == ["node:one"]
-        assert (host.value("one") == np.arange(20_000)).all(), "the value is where it was"
-    other = new_host(policy(root, "[{mode: async}]"), node())
+        assert (orchestrator.value("one") == np.arange(20_000)).all(), "the value is where it was"
+    other = new_orchestrator(policy(root, "[{mode: async}]"), node())
     assert other.runtime.run_ended(other.store()).written == 1
-    assert len(found(host)) == 1
+    assert len(checkpoints_of(orchestrator)) == 1
     gate.set()
-    host.runtime.run_ended(host.store())  # waits for its thread
-    assert len(found(host)) == 1
+    orchestrator.runtime.run_ended(orchestrator.store())  # waits for its thread
+    assert len(checkpoints_of(orchestrator)) == 1
 
 
 def test_a_target_that_is_away_is_tried_again_and_left_to_the_end(
-    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = new_host(policy(root, "[{mode: async}]"), node())
-    kind = type(host.runtime.checkpoints)
+    orchestrator = new_orchestrator(policy(root, "[{mode: async}]"), node())
+    kind = type(orchestrator.runtime.checkpoints)
     tried: list[int] = []
 
     def away(*_: Any) -> bool:
@@ -208,11 +209,11 @@ def test_a_target_that_is_away_is_tried_again_and_left_to_the_end(
     monkeypatch.setattr(write_behind, "PAUSE_SECONDS", 0.01)
     with monkeypatch.context() as patched:
         patched.setattr(kind, "_save_to", away)
-        host.run()
-        host.runtime.checkpoints._write_behind.flush(30)
+        orchestrator.run()
+        orchestrator.runtime.checkpoints._write_behind.flush(30)
     assert len(tried) == write_behind.ATTEMPTS
-    assert "stays pending" in [event.text for event in read_events(host.runtime.log.path)][-1]
-    assert host.runtime.run_ended(host.store()).written == 1
+    assert "stays pending" in [event.text for event in read_events(orchestrator.runtime.log.path)][-1]
+    assert orchestrator.runtime.run_ended(orchestrator.store()).written == 1
 
 
 KILLED = """
@@ -232,24 +233,24 @@ runtime.run_ended(store)
 """
 
 
-def test_what_a_killed_process_had_put_off_is_written(new_host: Callable[..., Any], root: str) -> None:
+def test_what_a_killed_process_had_put_off_is_written(new_orchestrator: Callable[..., Any], root: str) -> None:
     text = policy(root, "[{mode: async}]")
-    host = new_host(text, node())
-    command = [sys.executable, "-c", KILLED, host.store().address, text]
+    orchestrator = new_orchestrator(text, node())
+    command = [sys.executable, "-c", KILLED, orchestrator.store().address, text]
     assert subprocess.run(command, timeout=60).returncode == -signal.SIGKILL
-    assert host.runtime.run_ended(host.store()).written == 1
-    oid = host.store().derive("node:one")
-    assert len(host.runtime.checkpoints.catalogs.find(oid)[0]) == 1
+    assert orchestrator.runtime.run_ended(orchestrator.store()).written == 1
+    oid = orchestrator.store().derive("node:one")
+    assert len(orchestrator.runtime.checkpoints.catalogs.find(oid)[0]) == 1
 
 
 def test_a_full_target_fails_over_to_the_next(
-    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (
         f"version: 1\ntargets:\n  a: {{url: '{root}/a', fallback: b}}\n  b: {{url: '{root}/b'}}\n"
         "checkpoint: {target: a, rules: [{match: '*'}]}\n"
     )
-    host = new_host(text, node())
+    orchestrator = new_orchestrator(text, node())
     real = os.write
 
     def full(file: int, data: Any) -> int:
@@ -258,57 +259,94 @@ def test_a_full_target_fails_over_to_the_next(
         return real(file, data)
 
     monkeypatch.setattr(os, "write", full)
-    host.run()
-    assert kinds(host) == ["checkpoint_failed", "checkpoint_written"]
-    assert found(host)[0].url.startswith(f"{root}/b/")
-    raw_objects.discard(host.store(), host.references["one"].id)
-    assert (host.value("one") == np.arange(20_000)).all()
+    orchestrator.run()
+    assert kinds(orchestrator) == ["checkpoint_failed", "checkpoint_written"]
+    assert checkpoints_of(orchestrator)[0].url.startswith(f"{root}/b/")
+    raw_objects.discard(orchestrator.store(), orchestrator.references["one"].id)
+    assert (orchestrator.value("one") == np.arange(20_000)).all()
 
 
 @pytest.mark.parametrize("on_error", ["warn", "fail"])
 def test_a_checkpoint_that_fails_may_fail_its_task(
-    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch, on_error: str
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch, on_error: str
 ) -> None:
-    host = new_host(policy(root, "[{match: '*'}]", f"on_error: {on_error},"), node())
+    orchestrator = new_orchestrator(policy(root, "[{match: '*'}]", f"on_error: {on_error},"), node())
 
     def full(*_: Any) -> bool:
         raise StoreFull("the target is full")
 
-    monkeypatch.setattr(type(host.runtime.checkpoints), "_save_to", full)
+    monkeypatch.setattr(type(orchestrator.runtime.checkpoints), "_save_to", full)
     if on_error == "fail":
         with pytest.raises(StoreFull, match=r"required by test\.yaml:2 failed"):
-            host.run()
+            orchestrator.run()
     else:
-        host.run()
-        assert (host.value("one") == np.arange(20_000)).all()
-    assert "checkpoint_failed" in kinds(host)
+        orchestrator.run()
+        assert (orchestrator.value("one") == np.arange(20_000)).all()
+    assert "checkpoint_failed" in kinds(orchestrator)
 
 
 def test_a_replaced_value_has_no_checkpoint_of_the_old_one(
-    new_host: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = new_host(policy(root, "[{mode: async}]"), node())
+    orchestrator = new_orchestrator(policy(root, "[{mode: async}]"), node())
     gate = threading.Event()
-    real = type(host.runtime.checkpoints)._save
+    real = type(orchestrator.runtime.checkpoints)._save
     monkeypatch.setattr(
-        type(host.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
+        type(orchestrator.runtime.checkpoints), "_save", lambda self, *rest: gate.wait(60) and real(self, *rest)
     )
-    host.run()
-    host.nodes = {"one": type(host.nodes["one"])(lambda: np.arange(20_000) + 1)}
-    host.run()
+    orchestrator.run()
+    orchestrator.nodes = {"one": type(orchestrator.nodes["one"])(lambda: np.arange(20_000) + 1)}
+    orchestrator.run()
     gate.set()
-    assert host.runtime.run_ended(host.store()).problems == []
-    (entry,) = found(host)
-    assert entry.ref.generation == host.references["one"].generation
+    assert orchestrator.runtime.run_ended(orchestrator.store()).problems == []
+    (entry,) = checkpoints_of(orchestrator)
+    assert entry.ref.generation == orchestrator.references["one"].generation
+
+
+def test_a_value_replaced_while_it_is_saved_has_no_checkpoint(
+    new_orchestrator: Callable[..., Any], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from entrepot_checkpoints import writer
+
+    orchestrator = new_orchestrator(policy(root, "[{match: one}]"), node())
+    real = writer.save
+
+    def save(*arguments: Any, **options: Any) -> Any:
+        report = real(*arguments, **options)
+        if len(orchestrator.ran) == 1:
+            orchestrator.nodes = {"one": type(orchestrator.nodes["one"])(lambda: np.arange(20_000) + 1)}
+            orchestrator.run()
+        return report
+
+    monkeypatch.setattr(writer, "save", save)
+    orchestrator.run()
+    (entry,) = checkpoints_of(orchestrator)
+    generation = raw_objects.generation_of(orchestrator.store(), orchestrator.references["one"].id)
+    assert entry.ref.generation == generation
+    assert [info.url for info in list_checkpoints(f"{root}/run-1")] == [entry.url]
+
+
+def test_a_checkpoint_that_two_processes_added_is_kept(new_orchestrator: Callable[..., Any], root: str) -> None:
+    orchestrator = new_orchestrator(policy(root, "[{match: one, keep: 1}]"), node())
+    orchestrator.run()
+    (file,) = Path(root).glob(".entrepot/catalog/outputs/*/*")
+    twin = file.with_name(f"{0:020d}-00000000.json")
+    twin.write_bytes(file.read_bytes())
+    catalog = orchestrator.runtime.checkpoints.catalogs.for_target(orchestrator.runtime.policy.all_targets()[0])
+    assert catalog.prune(checkpoints_of(orchestrator)[0], 1) == []
+    assert file.exists()
+    assert not twin.exists()
+    raw_objects.discard(orchestrator.store(), orchestrator.references["one"].id)
+    assert (orchestrator.value("one") == np.arange(20_000)).all()
 
 
 def test_entries_that_somebody_edited_remove_nothing_elsewhere(
-    new_host: Callable[..., Any], root: str, tmp_path: Path
+    new_orchestrator: Callable[..., Any], root: str, tmp_path: Path
 ) -> None:
     from entrepot.errors import CorruptData
 
-    host = new_host(policy(root, "[{match: one, keep: 1}]"), node())
-    host.run()
+    orchestrator = new_orchestrator(policy(root, "[{match: one, keep: 1}]"), node())
+    orchestrator.run()
     precious = tmp_path / "precious" / "data"
     precious.mkdir(parents=True)
     (precious / "manifest.json").write_text("mine")
@@ -316,9 +354,9 @@ def test_entries_that_somebody_edited_remove_nothing_elsewhere(
     entry = json.loads(file.read_text())
     for url in (str(precious), f"{root}/../precious/data"):
         file.write_text(json.dumps(entry | {"url": url}))
-        catalog = host.runtime.checkpoints.catalogs.for_target(host.runtime.policy.all_targets()[0])
+        catalog = orchestrator.runtime.checkpoints.catalogs.for_target(orchestrator.runtime.policy.all_targets()[0])
         with pytest.raises(CorruptData, match="outside of it"):
-            catalog.prune(found(host)[0], 0)
+            catalog.prune(checkpoints_of(orchestrator)[0], 0)
         assert (precious / "manifest.json").read_text() == "mine"
 
 
@@ -353,11 +391,13 @@ assert not runtime.run_ended(runtime.session("run-1")).problems
 """
 
 
-def test_a_forked_child_has_a_queue_of_its_own(new_host: Callable[..., Any], root: str) -> None:
+def test_a_forked_child_has_a_queue_of_its_own(new_orchestrator: Callable[..., Any], root: str) -> None:
     text = policy(root, "[{mode: async}]")
-    host = new_host(text, node())
-    done = subprocess.run([sys.executable, "-c", FORKED, host.store().address, text], capture_output=True, timeout=60)
+    orchestrator = new_orchestrator(text, node())
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, orchestrator.store().address, text], capture_output=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     for name in ("parent", "child"):
-        entries, _ = host.runtime.checkpoints.catalogs.find(host.store().derive(f"node:{name}"))
+        entries, _ = orchestrator.runtime.checkpoints.catalogs.find(orchestrator.store().derive(f"node:{name}"))
         assert [entry.task.name for _, entry in entries] == [name]

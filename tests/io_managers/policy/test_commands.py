@@ -91,6 +91,17 @@ def test_explain(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "if a loss is expected to cost more" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("option", ["--orchestrator", "--host"])
+def test_explain_takes_the_orchestrator_by_either_name(
+    file: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    file.write_text("version: 1\ncheckpoint: {target: /x, rules: [{match: {orchestrator: kedro}}]}\n")
+    assert main(["policy", "explain", "a", "--file", str(file), option, "kedro"]) == 0
+    assert "matches orchestrator: kedro]" in capsys.readouterr().out
+    assert main(["policy", "explain", "a", "--file", str(file)]) == 0
+    assert "no rule matches" in capsys.readouterr().out
+
+
 def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Entrepot policy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -42,6 +43,25 @@ def test_it_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
     keys = [event.key for event in read_events(path)]
     assert any(key.endswith("-199") for key in keys)
     assert len(keys) > 20
+
+
+def test_two_processes_that_find_it_full_turn_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, other = (EventLog("tests", tmp_path, max_bytes=8192) for _ in range(2))
+    expected: list[str] = []
+    while not expected or log.path.stat().st_size < 3500:
+        expected.append(log.add("retried", key=str(len(expected)), text="y" * 150).key)
+    assert not older_file(log.path).exists()
+    lock = fcntl.flock
+
+    def late(file: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        other.add("retried", key="other", text="y" * 1000)  # gets the lock first
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    log.add("retried", key="late", text="y" * 1000)
+    assert [event.key for event in read_events(log.path)] == [*expected, "other", "late"]
+    assert [event.key for event in read_events(log.path, older_only=True)] == expected
 
 
 def test_following_loses_nothing_at_a_turn(tmp_path: Path) -> None:

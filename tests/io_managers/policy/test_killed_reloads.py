@@ -60,12 +60,12 @@ PLACES = ["manifest", "chunk", "before seal", "after seal", "lineage", "generati
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_reader_that_is_killed(new_host: Callable[..., Any], root: str, place: str) -> None:
+def test_a_reader_that_is_killed(new_orchestrator: Callable[..., Any], root: str, place: str) -> None:
     text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: '*'}}]}}\n"
-    host = new_host(text, {"one": (lambda: np.arange(50_000),)})
-    host.run()
-    reference = host.references["one"]
-    store, ref = host.store(), ObjectRef.of(host.references["one"])
+    orchestrator = new_orchestrator(text, {"one": (lambda: np.arange(50_000),)})
+    orchestrator.run()
+    reference = orchestrator.references["one"]
+    store, ref = orchestrator.store(), ObjectRef.of(orchestrator.references["one"])
     for oid in (*lineage.page_ids(store, ref), ref.id):
         raw_objects.discard(store, oid)
     data = json.dumps(reference.to_dict())
@@ -77,25 +77,25 @@ def test_a_reader_that_is_killed(new_host: Callable[..., Any], root: str, place:
     assert read(place).returncode == -signal.SIGKILL
     again = read("nowhere")
     assert (again.returncode, again.stdout) == (0, f"{sum(range(50_000))}\n"), again.stderr
-    assert (host.value("one") == np.arange(50_000)).all()
-    found = lineage.read(store, ref)
-    assert found is not None
-    assert found.task.name == "one"
+    assert (orchestrator.value("one") == np.arange(50_000)).all()
+    record = lineage.read(store, ref)
+    assert record is not None
+    assert record.task.name == "one"
     assert len(store.list("node:one")) == 1
-    kinds = [event.kind for event in read_events(host.runtime.log.path)]
+    kinds = [event.kind for event in read_events(orchestrator.runtime.log.path)]
     assert kinds.count("reloaded") == 1
     assert kinds.count("object_lost") == 2
 
 
-def test_many_readers_at_once_without_a_kill(new_host: Callable[..., Any], root: str) -> None:
+def test_many_readers_at_once_without_a_kill(new_orchestrator: Callable[..., Any], root: str) -> None:
     """All readers get the value. Also the control for the test above: a reader that is not killed passes all those
     steps."""
     text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: '*'}}]}}\n"
-    host = new_host(text, {"one": (lambda: np.arange(50_000),)})
-    host.run()
-    raw_objects.discard(host.store(), host.references["one"].id)
-    data = json.dumps(host.references["one"].to_dict())
-    command = [sys.executable, "-c", READER, host.store().address, text, data, "nowhere"]
+    orchestrator = new_orchestrator(text, {"one": (lambda: np.arange(50_000),)})
+    orchestrator.run()
+    raw_objects.discard(orchestrator.store(), orchestrator.references["one"].id)
+    data = json.dumps(orchestrator.references["one"].to_dict())
+    command = [sys.executable, "-c", READER, orchestrator.store().address, text, data, "nowhere"]
     readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     outputs = [reader.communicate(timeout=60)[0] for reader in readers]
     assert outputs == [f"{sum(range(50_000))}\n"] * 3

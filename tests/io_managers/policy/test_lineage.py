@@ -51,10 +51,10 @@ def test_a_record_of_the_longest_texts_fits(store: entrepot.Store) -> None:
         ref(store, "out"), Task(long, long, long, long), inputs, True, 1e9, 1e9, True, long, long, tags, long
     )
     lineage.write(store, wrote)
-    found = lineage.read(store, wrote.output)
-    assert found is not None
-    assert [reference.id for reference in found.inputs] == [reference.id for reference in inputs]
-    assert len(found.tags) == lineage.MAX_TAGS
+    record = lineage.read(store, wrote.output)
+    assert record is not None
+    assert [reference.id for reference in record.inputs] == [reference.id for reference in inputs]
+    assert len(record.tags) == lineage.MAX_TAGS
 
 
 def test_inputs_are_bounded_and_it_says_so(store: entrepot.Store) -> None:
@@ -62,9 +62,9 @@ def test_inputs_are_bounded_and_it_says_so(store: entrepot.Store) -> None:
     wrote = lineage_of(store, [*many, *many])
     assert len(wrote.inputs) == lineage.MAX_INPUTS
     lineage.write(store, wrote)
-    found = lineage.read(store, wrote.output)
-    assert found is not None
-    assert not found.complete
+    record = lineage.read(store, wrote.output)
+    assert record is not None
+    assert not record.complete
     assert LineageGraph(lambda: store).inputs(TASK, wrote.output) is None, "a plan from part of it would be wrong"
     raw_objects.discard(store, lineage.page_ids(store, wrote.output)[3])
     assert (again := lineage.read(store, wrote.output)) is not None
@@ -87,6 +87,19 @@ def test_records_that_nobody_wrote_are_refused(store: entrepot.Store) -> None:
         records.put(store, "big", {"x": "y" * 20_000})
 
 
+@pytest.mark.parametrize("pages", [0, -1, lineage.MAX_INPUTS + 1])
+def test_a_number_of_pages_that_nobody_writes_is_refused(store: entrepot.Store, pages: int) -> None:
+    wrote = lineage_of(store, [ref(store, "in")])
+    lineage.write(store, wrote)
+    key = lineage.record_key(wrote.output.id)
+    head = records.get(store, key)
+    assert head is not None
+    records.put(store, key, head | {"pages": pages})
+    for read in (lineage.read, lineage.page_ids):
+        with pytest.raises(CorruptData, match="invalid number of pages"):
+            read(store, wrote.output)
+
+
 WRITER = """
 import os, signal, sys, entrepot
 from entrepot_policy.state import lineage
@@ -103,6 +116,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_lineage_survives_the_writer(store: entrepot.Store) -> None:
     done = subprocess.run([sys.executable, "-c", WRITER, store.address], timeout=60, env=os.environ)
     assert done.returncode == -signal.SIGKILL
-    found = lineage.read(store, ref(store, "out"))
-    assert found is not None
-    assert found.task.name == "t"
+    record = lineage.read(store, ref(store, "out"))
+    assert record is not None
+    assert record.task.name == "t"

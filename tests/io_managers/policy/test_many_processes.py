@@ -34,30 +34,30 @@ def test_without_sharing_each_reader_counts(store: entrepot.Store) -> None:
     assert [record_rerun(store, ref, 2) for _ in range(4)] == [0, 0, 2, 2]
 
 
-def test_another_process_sweeps_what_was_pruned(new_host: Callable[..., Any], root: str) -> None:
+def test_another_process_sweeps_what_was_pruned(new_orchestrator: Callable[..., Any], root: str) -> None:
     text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: one, keep: 1}}]}}\n"
     address = ""
     for value in range(3):
-        host = new_host(text, node(value))
-        address = host.store().address
-        host.run()
+        orchestrator = new_orchestrator(text, node(value))
+        address = orchestrator.store().address
+        orchestrator.run()
     chunks = len(list(Path(root).glob("run-1/.entrepot/chunks/*/*")))
-    other: PolicyRuntime = new_host(text, node(), address=address).runtime
+    other: PolicyRuntime = new_orchestrator(text, node(), address=address).runtime
     report = other.run_ended(other.session("run-1"))
     assert report.swept == 2
     assert len(list(Path(root).glob("run-1/.entrepot/chunks/*/*"))) == chunks - 2
     assert other.run_ended(other.session("run-1")).swept == 0, "the note is gone"
 
 
-def test_a_process_waits_for_its_own_async_checkpoints(new_host: Callable[..., Any], root: str) -> None:
+def test_a_process_waits_for_its_own_async_checkpoints(new_orchestrator: Callable[..., Any], root: str) -> None:
     text = f"version: 1\ncheckpoint: {{target: '{root}/{{run}}', rules: [{{match: one, mode: async}}]}}\n"
-    host = new_host(text, node())
+    orchestrator = new_orchestrator(text, node())
     events: list[Event] = []
-    host.runtime.log.watch(events.append)
-    host.run()
-    assert host.runtime.checkpoints.flush()
+    orchestrator.runtime.log.watch(events.append)
+    orchestrator.run()
+    assert orchestrator.runtime.checkpoints.flush()
     assert [event.kind for event in events if event.pid == os.getpid()] == ["checkpoint_written"]
-    assert host.runtime.run_ended(host.store()).written == 0
+    assert orchestrator.runtime.run_ended(orchestrator.store()).written == 0
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_a_rule_for_a_task_covers_its_mapped_instances(name: str, covered: bool)
     from entrepot_policy import parse_policy
 
     policy = parse_policy("version: 1\nfailover: [{on: task_failed, match: train, do: [fail]}]\n")
-    found = policy.failover_rule("task_failed", Subject(Task("airflow", "p", "r", name)))
-    assert (found is not None) is covered
+    rule = policy.failover_rule("task_failed", Subject(Task("airflow", "p", "r", name)))
+    assert (rule is not None) is covered

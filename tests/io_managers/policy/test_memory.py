@@ -111,17 +111,20 @@ memory:
     ],
 )
 def test_contradictions_are_reported_with_their_line(text: str, line: int, message: str) -> None:
-    found = problems(text)
-    assert any(at == line and message in words for at, words in found), found
+    reported = problems(text)
+    assert any(at == line and message in words for at, words in reported), reported
 
 
 def test_rules_that_only_concern_others_contradict_nothing() -> None:
-    parse_policy(
+    policy = parse_policy(
         "version: 1\nmemory:\n  rules:\n    - {match: a, recompute: auto}\n"
         "failover:\n  - {on: object_dropped, match: b, do: fail}\n  - {on: object_lost, do: fail}\n",
         "p.yaml",
         {},
     )
+    assert policy.failover_rule("object_dropped", subject("a")) is None
+    for event, task_name, number in (("object_dropped", "b", 0), ("object_lost", "a", 1)):
+        assert policy.failover_rule(event, subject(task_name)) is policy.failover[number]
 
 
 def test_it_is_explained() -> None:
@@ -144,16 +147,16 @@ def chain() -> dict[str, tuple[Any, ...]]:
     }
 
 
-def recompute_seconds(host: Any, name: str) -> float | None:
-    seconds: float | None = host.store().info(host.references[name].id).recompute_seconds
+def recompute_seconds(orchestrator: Any, name: str) -> float | None:
+    seconds: float | None = orchestrator.store().info(orchestrator.references[name].id).recompute_seconds
     return seconds
 
 
-def events(host: Any, kind: str) -> list[Event]:
-    return [event for event in read_events(host.runtime.log.path) if event.kind == kind]
+def events(orchestrator: Any, kind: str) -> list[Event]:
+    return [event for event in read_events(orchestrator.runtime.log.path) if event.kind == kind]
 
 
-def test_recompute_seconds_include_all_upstream_tasks(new_host: Callable[..., Any]) -> None:
+def test_recompute_seconds_include_all_upstream_tasks(new_orchestrator: Callable[..., Any]) -> None:
     def slow() -> Any:
         time.sleep(0.05)
         return np.arange(20_000)
@@ -161,25 +164,27 @@ def test_recompute_seconds_include_all_upstream_tasks(new_host: Callable[..., An
     nodes = chain()
     nodes["raw"] = (slow,)
     nodes["small"] = (lambda clean: clean[:10].copy(), "clean")
-    host = new_host(AUTO, nodes)
-    host.run()
-    raw, clean, model = (recompute_seconds(host, name) for name in ("raw", "clean", "model"))
+    orchestrator = new_orchestrator(AUTO, nodes)
+    orchestrator.run()
+    raw, clean, model = (recompute_seconds(orchestrator, name) for name in ("raw", "clean", "model"))
     assert raw is not None
     assert clean is not None
     assert model is not None
     assert 0.05 <= raw < clean < model, "each with all that is before it"
-    assert recompute_seconds(host, "small") is None, "it is part of a record, and never leaves memory"
-    droppable = events(host, "droppable")
+    assert recompute_seconds(orchestrator, "small") is None, "it is part of a record, and never leaves memory"
+    droppable = events(orchestrator, "droppable")
     assert [event.task for event in droppable] == ["raw", "clean", "model"]
     assert "at most 3 tasks" in droppable[-1].text
     assert droppable[-1].rule == "test.yaml:2"
 
 
-def test_a_host_that_starts_processes_takes_longer(new_host: Callable[..., Any]) -> None:
-    host = new_host(AUTO, chain(), reruns=False)
-    host.run()
-    assert 10 <= (recompute_seconds(host, "raw") or 0) < 20 <= (recompute_seconds(host, "clean") or 0) < 30
-    other = new_host("version: 1\nmemory: {recompute: auto, overhead: 1h}\n", chain())
+def test_an_orchestrator_that_starts_processes_takes_longer(new_orchestrator: Callable[..., Any]) -> None:
+    orchestrator = new_orchestrator(AUTO, chain(), reruns=False)
+    orchestrator.run()
+    assert (
+        10 <= (recompute_seconds(orchestrator, "raw") or 0) < 20 <= (recompute_seconds(orchestrator, "clean") or 0) < 30
+    )
+    other = new_orchestrator("version: 1\nmemory: {recompute: auto, overhead: 1h}\n", chain())
     other.run()
     assert (recompute_seconds(other, "clean") or 0) == pytest.approx(7200, rel=1e-3)
 
@@ -198,34 +203,34 @@ def test_a_host_that_starts_processes_takes_longer(new_host: Callable[..., Any])
     ],
 )
 def test_what_is_not_sure_to_come_back_is_not_allowed(
-    new_host: Callable[..., Any], root: str, rest: str, names: list[str], why: str
+    new_orchestrator: Callable[..., Any], root: str, rest: str, names: list[str], why: str
 ) -> None:
-    host = new_host(AUTO + rest.replace("{root}", root).replace("{{run}}", "{run}") + "\n", chain())
-    host.run()
-    refused = events(host, "not_droppable")
+    orchestrator = new_orchestrator(AUTO + rest.replace("{root}", root).replace("{{run}}", "{run}") + "\n", chain())
+    orchestrator.run()
+    refused = events(orchestrator, "not_droppable")
     assert [event.task for event in refused] == names
     assert all(why in event.text for event in refused)
-    assert [recompute_seconds(host, name) is None for name in ("raw", "clean", "model")] == [
+    assert [recompute_seconds(orchestrator, name) is None for name in ("raw", "clean", "model")] == [
         name in names for name in ("raw", "clean", "model")
     ]
-    host.runtime.run_ended(host.store())
+    orchestrator.runtime.run_ended(orchestrator.store())
 
 
-def test_without_a_rule_nothing_is_declared_droppable(new_host: Callable[..., Any]) -> None:
-    host = new_host("version: 1\nmemory: {rules: [{match: clean, recompute: auto}]}\n", chain())
-    host.run()
-    assert [recompute_seconds(host, name) is None for name in ("raw", "clean", "model")] == [True, False, True]
-    assert [event.task for event in events(host, "droppable")] == ["clean"]
+def test_without_a_rule_nothing_is_declared_droppable(new_orchestrator: Callable[..., Any]) -> None:
+    orchestrator = new_orchestrator("version: 1\nmemory: {rules: [{match: clean, recompute: auto}]}\n", chain())
+    orchestrator.run()
+    assert [recompute_seconds(orchestrator, name) is None for name in ("raw", "clean", "model")] == [True, False, True]
+    assert [event.task for event in events(orchestrator, "droppable")] == ["clean"]
 
 
-def test_a_value_from_elsewhere_stands_in_the_way(new_host: Callable[..., Any]) -> None:
+def test_a_value_from_elsewhere_stands_in_the_way(new_orchestrator: Callable[..., Any]) -> None:
     """A value without lineage cannot be recomputed: once it is deleted, values computed from it could not be either."""
-    host = new_host(AUTO, chain())
-    host.references["raw"] = put_value(host.store(), "node:raw", np.arange(20_000))
-    host.run(["clean", "model"])
-    assert recompute_seconds(host, "clean") is None
-    assert recompute_seconds(host, "model") is None
-    assert all("on which it depends, is not known" in event.text for event in events(host, "not_droppable"))
+    orchestrator = new_orchestrator(AUTO, chain())
+    orchestrator.references["raw"] = put_value(orchestrator.store(), "node:raw", np.arange(20_000))
+    orchestrator.run(["clean", "model"])
+    assert recompute_seconds(orchestrator, "clean") is None
+    assert recompute_seconds(orchestrator, "model") is None
+    assert all("on which it depends, is not known" in event.text for event in events(orchestrator, "not_droppable"))
 
 
 def ref(number: int, session: str = "run-1") -> ObjectRef:
@@ -265,9 +270,9 @@ def test_limits_of_the_lineage_search(store: Any) -> None:
 # --- dropped and recomputed
 
 
-def create_memory_pressure(host: Any, drops: int) -> None:
+def create_memory_pressure(orchestrator: Any, drops: int) -> None:
     """Create memory pressure until ``drops`` values have been dropped, then release that memory."""
-    with entrepot.connect(host.store().address, scope="press") as store:
+    with entrepot.connect(orchestrator.store().address, scope="press") as store:
         blocks = []
         end = time.monotonic() + WATCHDOG_SECONDS
         while store.status()["drops"] < drops:
@@ -276,49 +281,53 @@ def create_memory_pressure(host: Any, drops: int) -> None:
                 blocks.append(store._raw().create(4 * MIB, 0.2))  # pyright: ignore[reportPrivateUsage]
 
 
-def test_what_was_dropped_is_made_again_and_nothing_else(new_host: Callable[..., Any]) -> None:
-    host = new_host("version: 1\nmemory: {rules: [{match: {task: [clean, model]}, recompute: auto}]}\n", chain())
-    host.run()
-    create_memory_pressure(host, 2)
-    assert host.store().status()["dropped"] == 2
+def test_what_was_dropped_is_made_again_and_nothing_else(new_orchestrator: Callable[..., Any]) -> None:
+    orchestrator = new_orchestrator(
+        "version: 1\nmemory: {rules: [{match: {task: [clean, model]}, recompute: auto}]}\n", chain()
+    )
+    orchestrator.run()
+    create_memory_pressure(orchestrator, 2)
+    assert orchestrator.store().status()["dropped"] == 2
     with pytest.raises(ObjectDropped):
-        host.store().get(host.references["model"].id)
-    host.ran.clear()
-    assert (host.value("model") == np.arange(20_000) * 2 + 1).all()
-    assert host.ran == ["clean", "model"], "raw survived"
-    kinds = [event.kind for event in read_events(host.runtime.log.path)]
+        orchestrator.store().get(orchestrator.references["model"].id)
+    orchestrator.ran.clear()
+    assert (orchestrator.value("model") == np.arange(20_000) * 2 + 1).all()
+    assert orchestrator.ran == ["clean", "model"], "raw survived"
+    kinds = [event.kind for event in read_events(orchestrator.runtime.log.path)]
     assert "object_dropped" in kinds
     assert "object_lost" not in kinds
     assert kinds[-1] == "recovered"
     # A recomputed value stays: two values that do not fit together would otherwise be recomputed in turn forever.
-    assert all(host.store().info(host.references[name].id).made_again for name in ("clean", "model"))
+    assert all(orchestrator.store().info(orchestrator.references[name].id).made_again for name in ("clean", "model"))
 
 
-def test_an_ancestor_that_was_deleted_meanwhile_is_made_again_too(new_host: Callable[..., Any]) -> None:
-    host = new_host("version: 1\nmemory: {rules: [{match: model, recompute: auto}]}\n", chain())
-    host.run()
-    raw_objects.discard(host.store(), host.references["raw"].id)
-    raw_objects.discard(host.store(), host.references["clean"].id)
-    create_memory_pressure(host, 1)
-    host.ran.clear()
-    assert (host.value("model") == np.arange(20_000) * 2 + 1).all()
-    assert host.ran == ["raw", "clean", "model"]
+def test_an_ancestor_that_was_deleted_meanwhile_is_made_again_too(new_orchestrator: Callable[..., Any]) -> None:
+    orchestrator = new_orchestrator("version: 1\nmemory: {rules: [{match: model, recompute: auto}]}\n", chain())
+    orchestrator.run()
+    raw_objects.discard(orchestrator.store(), orchestrator.references["raw"].id)
+    raw_objects.discard(orchestrator.store(), orchestrator.references["clean"].id)
+    create_memory_pressure(orchestrator, 1)
+    orchestrator.ran.clear()
+    assert (orchestrator.value("model") == np.arange(20_000) * 2 + 1).all()
+    assert orchestrator.ran == ["raw", "clean", "model"]
 
 
-def test_a_checkpoint_saves_the_rerun(new_host: Callable[..., Any], root: str) -> None:
-    host = new_host(AUTO + f"checkpoint: {{target: '{root}/{{run}}', rules: [{{match: model}}]}}\n", chain())
-    host.run()
-    create_memory_pressure(host, 3)
-    host.ran.clear()
-    assert (host.value("model") == np.arange(20_000) * 2 + 1).all()
-    assert host.ran == []
-    assert events(host, "reloaded")
+def test_a_checkpoint_saves_the_rerun(new_orchestrator: Callable[..., Any], root: str) -> None:
+    orchestrator = new_orchestrator(
+        AUTO + f"checkpoint: {{target: '{root}/{{run}}', rules: [{{match: model}}]}}\n", chain()
+    )
+    orchestrator.run()
+    create_memory_pressure(orchestrator, 3)
+    orchestrator.ran.clear()
+    assert (orchestrator.value("model") == np.arange(20_000) * 2 + 1).all()
+    assert orchestrator.ran == []
+    assert events(orchestrator, "reloaded")
 
 
-def test_an_orchestrator_that_cannot_rerun_gets_the_plan(new_host: Callable[..., Any]) -> None:
-    host = new_host(AUTO, chain(), reruns=False)
-    host.run()
-    create_memory_pressure(host, 3)
+def test_an_orchestrator_that_cannot_rerun_gets_the_plan(new_orchestrator: Callable[..., Any]) -> None:
+    orchestrator = new_orchestrator(AUTO, chain(), reruns=False)
+    orchestrator.run()
+    create_memory_pressure(orchestrator, 3)
     with pytest.raises(RerunNeeded) as caught:
-        host.value("model")
+        orchestrator.value("model")
     assert [task.name for task in caught.value.plan.tasks] == ["raw", "clean", "model"]

@@ -63,13 +63,13 @@ class Model:
     def smallest_sufficient(self, lost: Sequence[str]) -> list[set[str]]:
         """All smallest sufficient sets of tasks; empty if none does."""
         for size in range(len(self.tasks) + 1):
-            found = [
+            sufficient = [
                 set(combination)
                 for combination in itertools.combinations(self.tasks, size)
                 if self.is_sufficient(combination, lost)
             ]
-            if found:
-                return found
+            if sufficient:
+                return sufficient
         return []
 
 
@@ -154,7 +154,7 @@ def test_what_must_not_run_again_is_in_no_plan() -> None:
         plan_reruns([ref("b1")], model, model.survival, max_tasks=9, refusal=lambda output: "it costs money")
 
 
-def test_a_host_knows_what_the_store_forgot() -> None:
+def test_an_orchestrator_knows_what_the_store_forgot() -> None:
     forgot, knows = Model({}, {}), Model({"a": (["raw"], ["a1"])}, {"raw": "store"})
     plan = plan_reruns([ref("a1")], CombinedGraph(forgot, knows, None), knows.survival, max_tasks=9)
     assert [planned_task.name for planned_task in plan.tasks] == ["a"]

@@ -42,8 +42,8 @@ def problems(text: str, **environment: str) -> list[tuple[int, int, str]]:
 
 
 def only(text: str, **environment: str) -> tuple[int, int, str]:
-    (found,) = problems(text, **environment)
-    return found
+    (problem,) = problems(text, **environment)
+    return problem
 
 
 def test_a_good_policy_says_what_was_written() -> None:
@@ -58,6 +58,30 @@ def test_a_good_policy_says_what_was_written() -> None:
     assert (policy.failover[1].steps[0].attempts, policy.failover[1].steps[0].delay) == (5, 0.1)
     assert policy.failover[2].steps[1].reason == "buy more memory"
     assert policy.events.max_bytes == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("match", "matched"),
+    [
+        ("orchestrator: [kedro, dagster]", {"kedro", "dagster"}),
+        ("host: [kedro, dagster]", {"kedro", "dagster"}),
+        ("orchestrator: [kedro, dagster], host: [kedro, airflow]", {"kedro"}),
+        ("orchestrator: kedro, host: airflow", set()),
+    ],
+)
+def test_an_orchestrator_is_matched_under_either_name(match: str, matched: set[str]) -> None:
+    policy = parse_policy(f"version: 1\ncheckpoint: {{target: /x, rules: [{{match: {{{match}}}}}]}}\n", "p")
+    names = {"airflow", "dagster", "kedro"}
+    assert {name for name in names if policy.checkpoint_rule(Subject(Task(name, "p", "r", "t")))} == matched
+
+
+@pytest.mark.parametrize("placeholder", ["{orchestrator}", "{host}"])
+def test_the_orchestrator_is_in_a_target_under_either_name(placeholder: str) -> None:
+    policy = parse_policy(
+        f"version: 1\ncheckpoint: {{target: '/x/{placeholder}/{{run}}', rules: [{{match: '*'}}]}}", "p"
+    )
+    (target,) = policy.all_targets()
+    assert target.root(task=Task("kedro", "p", "r", "t"), scope="s", session="") == "/x/kedro/r"
 
 
 def test_the_first_match_wins() -> None:
@@ -124,8 +148,8 @@ def test_the_first_match_wins() -> None:
     ],
 )
 def test_problems_are_reported_with_line_and_column(text: str, line: int, column: int, message: str) -> None:
-    found = problems(text)
-    assert [(problem[0], problem[1]) for problem in found if message in problem[2]] == [(line, column)], found
+    reported = problems(text)
+    assert [(problem[0], problem[1]) for problem in reported if message in problem[2]] == [(line, column)], reported
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -186,8 +210,8 @@ def test_finding_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     file = tmp_path / "entrepot.yaml"
     file.write_text("version: 1\n")
     monkeypatch.setenv("ENTREPOT_POLICY", str(file))
-    assert (found := find_policy()) is not None
-    assert found.source == str(file)
+    assert (policy := find_policy()) is not None
+    assert policy.source == str(file)
     assert find_policy("off") is None
     with pytest.raises(InvalidArgument, match="cannot read the policy"):
         load_policy(tmp_path / "none.yaml")

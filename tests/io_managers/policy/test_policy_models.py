@@ -54,7 +54,7 @@ def test_what_is_omitted_has_the_same_default_in_the_file_and_in_the_rules() -> 
             "version: 1\nmemory: {rules: [{match: {section: x, size: '1'}}]}",
             [
                 "p:2:18: a rule of 'memory' requires 'recompute': auto: ",
-                "p:2:27: a match has no key 'section'; known keys: host, ",
+                "p:2:27: a match has no key 'section'; known keys: orchestrator, ",
                 "p:2:45: got '1', expected a comparison with a number of bytes, such as '>64MiB'",
             ],
         ),
@@ -76,9 +76,9 @@ def test_what_is_omitted_has_the_same_default_in_the_file_and_in_the_rules() -> 
     ],
 )  # fmt: skip
 def test_errors_lead_to_what_is_wrong(text: str, expected: list[str]) -> None:
-    found = problems(text)
-    assert len(found) == len(expected), found
-    for line, start in zip(found, expected, strict=True):
+    reported = problems(text)
+    assert len(reported) == len(expected), reported
+    for line, start in zip(reported, expected, strict=True):
         assert line.startswith(start)
 
 

@@ -80,9 +80,10 @@ sizes = bare(st.sampled_from([">60", "<1MiB", ">= 2 GB", "<=0.5kB"]))
 times = st.sampled_from(["1s", "5min", "1.25h", "7 d", 0, 3, 0.5])
 counts = st.sampled_from([1, 2, 100, 2.0])
 switches = st.booleans()
+orchestrators = bare(st.sampled_from(["kedro", "airflow"]))
 match = st.one_of(
     st.sampled_from(["*", "a"]),
-    table(host=bare(st.sampled_from(["kedro", "airflow"])), task=globs, asset=globs, tag=globs, type=globs, size=sizes),
+    table(orchestrator=orchestrators, host=orchestrators, task=globs, asset=globs, tag=globs, type=globs, size=sizes),
 )
 when = st.one_of(
     st.sampled_from(["always", "never", "auto"]), table(recompute_seconds=bounds, size=sizes, fan_out=bounds)
@@ -155,8 +156,8 @@ def _places(document: Any) -> Iterator[tuple[Any, Any]]:
 @given(documents())
 def test_schema_and_reader_agree(document: Any) -> None:
     text = json.dumps(document)  # JSON is valid YAML
-    found = schema_problems(text)
-    assert VALIDATOR.is_valid(document) == (not found), (text, list(map(str, found)))
+    reported = schema_problems(text)
+    assert VALIDATOR.is_valid(document) == (not reported), (text, list(map(str, reported)))
 
 
 def test_both_see_good_and_bad() -> None:
@@ -184,9 +185,9 @@ def test_the_published_file_is_the_definition() -> None:
 
 
 def test_the_policies_on_the_page_are_good() -> None:
-    found = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found
-    for text in found:
+    policies = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert policies
+    for text in policies:
         policy = parse_policy(text, "page", {})
         assert policy.checkpoints or policy.memory
         assert VALIDATOR.is_valid(yaml.safe_load(text.replace("{on:", "{'on':")))

@@ -1,4 +1,4 @@
-"""What the operator writes when the cluster has changed since it looked."""
+"""The operator's writes when the cluster has changed since it was read."""
 
 from __future__ import annotations
 

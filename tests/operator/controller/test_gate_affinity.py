@@ -1,4 +1,4 @@
-"""What a held pod gets when it is released, without a server."""
+"""Changes to a held pod when it is released, without a server."""
 
 from __future__ import annotations
 

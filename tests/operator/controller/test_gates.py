@@ -1,4 +1,4 @@
-"""Which held pods are released, without a server."""
+"""Release of held pods, without a server."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def pod(annotations: dict[str, str], *, labels: dict[str, str] | None = None) ->
 
 
 def gated_pod(**annotations: str) -> GatedPod:
-    found = parse_gated_pod(pod(annotations))
-    assert found is not None
-    return found
+    parsed = parse_gated_pod(pod(annotations))
+    assert parsed is not None
+    return parsed
 
 
 def test_a_pod_goes_when_all_that_it_requires_is_there() -> None:

@@ -120,9 +120,9 @@ READY = [{"type": "Ready", "status": "True"}]
     ],
 )
 def test_what_keeps_a_pod_from_being_ready(status: dict[str, Any], ready: bool, problem: str) -> None:
-    found = snapshots.pod(pod(**status))
-    assert found is not None
-    assert (found.ready, found.problem, found.node) == (ready, problem, "n1")
+    snapshot = snapshots.pod(pod(**status))
+    assert snapshot is not None
+    assert (snapshot.ready, snapshot.problem, snapshot.node) == (ready, problem, "n1")
 
 
 def test_a_pod_that_is_going_serves_nobody() -> None:
@@ -137,9 +137,9 @@ def test_a_pod_that_waits_for_its_node_says_which() -> None:
     field = {"key": "metadata.name", "operator": "In", "values": ["n2"]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     waiting["spec"] = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
-    found = snapshots.pod(waiting)
-    assert found is not None
-    assert found.node == "n2"
+    snapshot = snapshots.pod(waiting)
+    assert snapshot is not None
+    assert snapshot.node == "n2"
 
 
 def test_a_daemonset_is_read() -> None:

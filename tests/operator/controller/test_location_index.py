@@ -207,9 +207,9 @@ def test_several_threads_use_it(index: LocationIndex, make_object: Callable[...,
 
     def read() -> None:
         while not stop.is_set():
-            found = index.locations(IDS)
-            if not found.keys() <= set(IDS) or any(set(item) - {"node-a"} for item in found.values()):
-                wrong.append(found)
+            located = index.locations(IDS)
+            if not located.keys() <= set(IDS) or any(set(item) - {"node-a"} for item in located.values()):
+                wrong.append(located)
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     for item in readers:

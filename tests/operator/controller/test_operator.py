@@ -57,8 +57,8 @@ class OperatorReplica:
 
     def metric(self, name: str) -> float:
         """A value from ``/metrics``."""
-        found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
-        return float(found.group(1)) if found else 0.0
+        match = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
+        return float(match.group(1)) if match else 0.0
 
     def leads(self) -> bool:
         return self.metric("entrepot_operator_leading") == 1
@@ -121,10 +121,10 @@ def put_store(cluster: Any, namespace: str, name: str = "main", **spec: Any) -> 
 
 
 def status(cluster: Any, namespace: str, name: str = "main") -> dict[str, Any]:
-    found = cluster.request("GET", resource_path("stores", namespace, name)).get("status") or {}
-    conditions = {condition["type"]: condition for condition in found.get("conditions") or []}
+    current = cluster.request("GET", resource_path("stores", namespace, name)).get("status") or {}
+    conditions = {condition["type"]: condition for condition in current.get("conditions") or []}
     return {
-        **found,
+        **current,
         **{kind: (condition["status"], condition["reason"]) for kind, condition in conditions.items()},
         "by_type": conditions,
     }
@@ -139,9 +139,9 @@ def labels(cluster: Any) -> dict[str, str | None]:
 
 
 def events(cluster: Any, namespace: str, name: str) -> dict[str, str]:
-    found = cluster.listed(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
+    items = cluster.listed(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}")
     return {
-        event["reason"]: event["message"] for event in found if event["source"].get("component") == "entrepot-operator"
+        event["reason"]: event["message"] for event in items if event["source"].get("component") == "entrepot-operator"
     }
 
 
@@ -176,10 +176,10 @@ def test_a_store_from_its_beginning_to_its_end(cluster: Any, namespace: str, ope
     wrong = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
     cluster.request("PATCH", path, wrong, kind="application/merge-patch+json")
 
-    def mended() -> bool:
+    def is_restored() -> bool:
         return bool(cluster.request("GET", path)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 120)
 
-    cluster.wait(mended, "the DaemonSet to be as it was")
+    cluster.wait(is_restored, "the DaemonSet to be as it was")
 
     cluster.request("DELETE", resource_path("stores", namespace, "main"))
     cluster.wait(lambda: labels(cluster) == dict.fromkeys(NODES), "the label to go with the Store")
@@ -201,9 +201,9 @@ def test_a_store_that_kubernetes_refuses_says_why(cluster: Any, namespace: str, 
     elsewhere = {"nodeSelector": {"pool": "none"}}
     put_store(cluster, namespace, "bad", maxUnavailable="many", **elsewhere)
     cluster.wait(lambda: status(cluster, namespace, "bad").get("Degraded") == ("True", "Refused"), "the condition")
-    found = status(cluster, namespace, "bad")
-    assert "maxUnavailable" in found["by_type"]["Degraded"]["message"]
-    assert found["Ready"] == ("False", "NoDaemonSet")
+    current = status(cluster, namespace, "bad")
+    assert "maxUnavailable" in current["by_type"]["Degraded"]["message"]
+    assert current["Ready"] == ("False", "NoDaemonSet")
     cluster.wait(lambda: "maxUnavailable" in events(cluster, namespace, "bad").get("Refused", ""), "the event")
     put_store(cluster, namespace, "bad", maxUnavailable="50%", **elsewhere)
     cluster.wait(lambda: status(cluster, namespace, "bad")["Degraded"][0] == "False", "the condition to be over")
@@ -305,8 +305,8 @@ def test_what_a_lost_node_left_is_marked(cluster: Any, namespace: str, operator:
     publish(cluster, namespace, "b4" * 20, "op-b")
 
     def reason() -> str:
-        found = cluster.listed(resource_path("localobjects", namespace), fieldSelector=f"spec.objectID={'b4' * 20}")
-        reasons = [condition["reason"] for condition in (found[0].get("status") or {}).get("conditions") or []]
+        published = cluster.listed(resource_path("localobjects", namespace), fieldSelector=f"spec.objectID={'b4' * 20}")
+        reasons = [condition["reason"] for condition in (published[0].get("status") or {}).get("conditions") or []]
         return reasons[0] if reasons else ""
 
     cluster.wait(lambda: reason() == "StoreLost", "the object to be marked", 60)

@@ -26,8 +26,8 @@ def pod_of(store: dict[str, Any]) -> dict[str, Any]:
 
 
 def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = [each for each in (*pod["initContainers"], *pod["containers"]) if each["name"] == name]
-    return dict(found)
+    (match,) = [each for each in (*pod["initContainers"], *pod["containers"]) if each["name"] == name]
+    return dict(match)
 
 
 @pytest.mark.parametrize(

@@ -147,10 +147,10 @@ def test_a_pod_without_a_node_serves_none() -> None:
 def test_two_stores_cannot_listen_in_one_folder_of_a_node() -> None:
     nodes = {"node-a": Node({"pool": "data"}), "node-b": Node({})}
     data = StoreSpec("i", "1Gi", node_selector={"pool": "data"})
-    found = find_conflict("young", data, {"old": StoreSpec("i", "1Gi")}, nodes)
-    assert found is not None
-    assert found.reason == "SocketFolderTaken"
-    assert "Store old already uses socketFolder /run/entrepot on node-a" in found.message
+    conflict = find_conflict("young", data, {"old": StoreSpec("i", "1Gi")}, nodes)
+    assert conflict is not None
+    assert conflict.reason == "SocketFolderTaken"
+    assert "Store old already uses socketFolder /run/entrepot on node-a" in conflict.message
     elsewhere = StoreSpec("i", "1Gi", node_selector={"pool": "other"})
     assert find_conflict("young", data, {"old": elsewhere}, nodes) is None
     assert find_conflict("young", data, {"old": StoreSpec("i", "1Gi", socket_folder="/run/b")}, nodes) is None

@@ -31,7 +31,7 @@ def _program() -> Path:
         return cached
     go = shutil.which("go")
     if not os.environ.get(BUILD):
-        pytest.skip(f"Helm was never built here, which takes minutes: {BUILD}=1 builds it ('make soak' does)")
+        pytest.skip(f"Helm was never built here, which takes minutes: {BUILD}=1 builds it ('make test-full' does)")
     if go is None:
         pytest.fail(f"{BUILD} is set, but there is no Go here")
     partial = CACHE / f"helm-{key}.{os.getpid()}"
@@ -117,7 +117,7 @@ def render(_renderer: Path) -> Callable[..., list[Any]]:
             "Values": merged,
             "Release": {"Name": release, "Namespace": namespace, "Service": "Helm"},
             "Chart": {key[0].upper() + key[1:]: value for key, value in about.items()},
-            "there": existing or {},
+            "existing": existing or {},
         }
         done = subprocess.run(
             [str(_renderer), str(CHART / "templates")],

@@ -68,9 +68,9 @@ def test_wrong_values_are_refused(changes: dict[str, Any]) -> None:
 
 def test_each_value_that_a_template_asks_for_has_a_default_and_a_schema() -> None:
     paths = {
-        found
+        value
         for path in (CHART / "templates").iterdir()
-        for found in re.findall(r"\.Values\.([A-Za-z.]+)", path.read_text())
+        for value in re.findall(r"\.Values\.([A-Za-z.]+)", path.read_text())
     }
     assert paths
     for name in paths:

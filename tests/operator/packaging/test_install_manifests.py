@@ -24,8 +24,8 @@ def listed(**changes: Any) -> list[Any]:
 
 
 def one_of(kind: str, name: str) -> Any:
-    (found,) = [each for each in listed() if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    return found
+    (match,) = [each for each in listed() if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return match
 
 
 def test_every_manifest_is_in_it_once() -> None:
@@ -43,10 +43,10 @@ def test_ruamel_reads_them_as_kubernetes_does() -> None:
 
 
 def test_namespace_and_image_are_those_that_are_wanted() -> None:
-    found = listed(namespace="stores", image="registry.example:5000/team/entrepot@sha256:00ff")
-    assert {each["metadata"]["namespace"] for each in found if "namespace" in each["metadata"]} == {"stores"}
-    assert install_manifests.NAMESPACE not in str(found)
-    assert "registry.example:5000/team/entrepot@sha256:00ff" in str(found)
+    manifests = listed(namespace="stores", image="registry.example:5000/team/entrepot@sha256:00ff")
+    assert {each["metadata"]["namespace"] for each in manifests if "namespace" in each["metadata"]} == {"stores"}
+    assert install_manifests.NAMESPACE not in str(manifests)
+    assert "registry.example:5000/team/entrepot@sha256:00ff" in str(manifests)
 
 
 @pytest.mark.parametrize(

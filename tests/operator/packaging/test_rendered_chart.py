@@ -1,4 +1,4 @@
-"""What the chart installs, depending on its values, rendered by the template engine that Helm uses."""
+"""The chart's resources for different values, rendered by the template engine that Helm uses."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def key(manifest: Any) -> str:
     return f"{manifest['kind']}/{manifest['metadata'].get('namespace', '')}/{manifest['metadata']['name']}"
 
 
-def by_key(found: list[Any]) -> dict[str, Any]:
-    manifests = {key(manifest): manifest for manifest in found}
-    assert len(manifests) == len(found)
+def by_key(rendered: list[Any]) -> dict[str, Any]:
+    manifests = {key(manifest): manifest for manifest in rendered}
+    assert len(manifests) == len(rendered)
     return manifests
 
 
@@ -43,34 +43,34 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
-def pod_rules(found: list[Any]) -> list[Any]:
+def pod_rules(rendered: list[Any]) -> list[Any]:
     """Rules about pods in cluster roles."""
     return [
         rule
-        for manifest in found
+        for manifest in rendered
         if manifest["kind"] == "ClusterRole"
         for rule in manifest["rules"]
         if any(each.startswith("pods") for each in rule["resources"])
     ]
 
 
-def operator_of(found: list[Any]) -> Any:
-    (deployment,) = [each for each in found if each["kind"] == "Deployment"]
+def operator_of(rendered: list[Any]) -> Any:
+    (deployment,) = [each for each in rendered if each["kind"] == "Deployment"]
     return deployment
 
 
-def arguments_of(found: list[Any]) -> list[str]:
-    listed: list[str] = operator_of(found)["spec"]["template"]["spec"]["containers"][0]["args"]
+def arguments_of(rendered: list[Any]) -> list[str]:
+    listed: list[str] = operator_of(rendered)["spec"]["template"]["spec"]["containers"][0]["args"]
     return listed
 
 
-def settings_of(found: list[Any]) -> Any:
+def settings_of(rendered: list[Any]) -> Any:
     """The operator's arguments as parsed by its command line."""
     import argparse
 
     parser = argparse.ArgumentParser()
     add_subcommand(parser.add_subparsers())
-    return parser.parse_args(arguments_of(found))
+    return parser.parse_args(arguments_of(rendered))
 
 
 def test_by_default_it_installs_what_the_manifests_do(render: Any) -> None:
@@ -96,9 +96,9 @@ def test_all_has_the_standard_labels(render: Any) -> None:
         "webhook": {"certManager": {"enabled": True, "issuerRef": {"name": "ours"}}},
         "podNamespaces": ["team"],
     }
-    found = render(everything, release="blue")
-    assert len(found) > 20
-    for manifest in [*found, operator_of(found)["spec"]["template"] | {"kind": "pod"}]:
+    rendered = render(everything, release="blue")
+    assert len(rendered) > 20
+    for manifest in [*rendered, operator_of(rendered)["spec"]["template"] | {"kind": "pod"}]:
         labels = manifest["metadata"]["labels"]
         assert set(labels) == STANDARD, manifest["kind"]
         assert (labels["app.kubernetes.io/instance"], labels["app.kubernetes.io/part-of"]) == ("blue", "entrepot")
@@ -113,23 +113,25 @@ def test_what_selects_the_operator_can_stay_for_ever(render: Any) -> None:
 
 
 def test_without_gates_there_are_no_rights_on_pods_elsewhere(render: Any) -> None:
-    found = render({"gates": {"enabled": False}})
-    assert pod_rules(found) == []
-    assert not [manifest for manifest in found if manifest["metadata"]["name"].endswith("-gates")]
+    rendered = render({"gates": {"enabled": False}})
+    assert pod_rules(rendered) == []
+    assert not [manifest for manifest in rendered if manifest["metadata"]["name"].endswith("-gates")]
     (own,) = [
         manifest
-        for manifest in found
+        for manifest in rendered
         if manifest["kind"] == "Role" and manifest["metadata"]["name"] == "entrepot-operator"
     ]
     assert [rule["verbs"] for rule in own["rules"] if rule["resources"] == ["pods"]] == [["list", "watch"]]
-    assert settings_of(found).no_gates
+    assert settings_of(rendered).no_gates
 
 
 def test_gates_need_to_see_pods_and_to_take_the_gate_off(render: Any) -> None:
-    found = render()
-    assert pod_rules(found) == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]}]
+    rendered = render()
+    assert pod_rules(rendered) == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]}
+    ]
     # A patch could change any field of a pod; therefore a denying policy is bound along with the role.
-    manifests = by_key(found)
+    manifests = by_key(rendered)
     policy = manifests["ValidatingAdmissionPolicy//entrepot-gates"]["spec"]
     assert (policy["failurePolicy"], policy["matchConstraints"]["resourceRules"][0]["operations"]) == (
         "Fail",
@@ -146,10 +148,10 @@ def test_the_policy_is_about_the_operator_of_its_installation(render: Any) -> No
 
 
 def test_gates_of_some_namespaces_are_bound_there_alone(render: Any) -> None:
-    found = render({"podNamespaces": ["team-a", "team-b"]})
+    rendered = render({"podNamespaces": ["team-a", "team-b"]})
     bound = [
         manifest
-        for manifest in found
+        for manifest in rendered
         if "Binding" in manifest["kind"] and manifest["metadata"]["name"] == "entrepot-gates"
     ]
     kinds = [
@@ -162,7 +164,7 @@ def test_gates_of_some_namespaces_are_bound_there_alone(render: Any) -> None:
         if manifest["kind"] == "RoleBinding":
             assert manifest["roleRef"]["name"] == "entrepot-gates"
             assert manifest["subjects"][0]["namespace"] == install_manifests.NAMESPACE
-    assert settings_of(found).gates_namespace == ["team-a", "team-b"]
+    assert settings_of(rendered).gates_namespace == ["team-a", "team-b"]
 
 
 def test_webhook_and_annotations_keep_to_the_same_namespaces(render: Any) -> None:
@@ -184,12 +186,12 @@ def test_webhook_and_annotations_keep_to_the_same_namespaces(render: Any) -> Non
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_a_node_can_be_drained_whatever_the_number_of_replicas(render: Any, replicas: int) -> None:
-    found = render({"operator": {"replicas": replicas}})
-    (budget,) = [manifest for manifest in found if manifest["kind"] == "PodDisruptionBudget"]
+    rendered = render({"operator": {"replicas": replicas}})
+    (budget,) = [manifest for manifest in rendered if manifest["kind"] == "PodDisruptionBudget"]
     spec = budget["spec"]
     allowed = spec["maxUnavailable"] if "maxUnavailable" in spec else replicas - spec["minAvailable"]
     assert allowed >= 1
-    assert operator_of(found)["spec"]["replicas"] == replicas
+    assert operator_of(rendered)["spec"]["replicas"] == replicas
 
 
 def test_what_may_be_chosen_for_the_operator_is_there(render: Any) -> None:
@@ -204,8 +206,8 @@ def test_what_may_be_chosen_for_the_operator_is_there(render: Any) -> None:
         },
         "publisher": {"serviceAccount": {"annotations": {"role": "arn:y"}}},
     }
-    found = render(values)
-    by_name, pod = by_key(found), operator_of(found)["spec"]["template"]
+    rendered = render(values)
+    by_name, pod = by_key(rendered), operator_of(rendered)["spec"]["template"]
     assert pod["spec"]["affinity"] == affinity
     assert pod["metadata"]["annotations"] == {"team": "data", "scrape": "true"}
     assert [item["name"] for item in pod["spec"]["containers"][0]["env"]] == ["POD_NAME", "POD_IP", "HTTPS_PROXY"]
@@ -218,18 +220,18 @@ def test_what_may_be_chosen_for_the_operator_is_there(render: Any) -> None:
 
 def test_numbers_are_found_by_prometheus(render: Any) -> None:
     values = {"metrics": {"serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prom"}}}}
-    found = render(values, release="blue")
-    manifests = by_key(found)
+    rendered = render(values, release="blue")
+    manifests = by_key(rendered)
     monitor, service = (manifests[f"{item}/entrepot-system/entrepot-operator{end}"] for item, end in
                         (("ServiceMonitor", ""), ("Service", "-metrics")))  # fmt: skip
     assert monitor["metadata"]["labels"]["release"] == "prom"
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     (endpoint,) = monitor["spec"]["endpoints"]
     (port,) = service["spec"]["ports"]
-    container = operator_of(found)["spec"]["template"]["spec"]["containers"][0]
+    container = operator_of(rendered)["spec"]["template"]["spec"]["containers"][0]
     assert endpoint == {"port": port["name"], "path": "/metrics", "interval": "15s"}
     assert port["targetPort"] in [item["name"] for item in container["ports"]]
-    labels = operator_of(found)["spec"]["template"]["metadata"]["labels"]
+    labels = operator_of(rendered)["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
     # The webhook's Service has other labels, so that its port is not scraped for metrics.
     webhook = manifests["Service/entrepot-system/entrepot-webhook"]["metadata"]["labels"]
@@ -245,9 +247,9 @@ def test_network_policies_let_through_what_is_needed(render: Any) -> None:
             "extraEgress": [{"ports": [{"port": 3128, "protocol": "TCP"}]}],
         }
     }
-    found = render(values)
-    policies = {item["metadata"]["name"]: item["spec"] for item in found if item["kind"] == "NetworkPolicy"}
-    pod = operator_of(found)["spec"]["template"]
+    rendered = render(values)
+    policies = {item["metadata"]["name"]: item["spec"] for item in rendered if item["kind"] == "NetworkPolicy"}
+    pod = operator_of(rendered)["spec"]["template"]
     own = policies["entrepot-operator"]
     assert own["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     named = {item["name"] for item in pod["spec"]["containers"][0]["ports"]}
@@ -297,7 +299,7 @@ def test_nobody_owns_the_crds(render: Any) -> None:
 )
 def test_two_installations_for_the_same_pods_are_refused(render: Any, theirs: str, ours: list[str], both: str) -> None:
     existing = {"Deployment": [_deployment("blue", theirs)]}
-    with pytest.raises(ValueError, match=f"namespace blue already looks after pods of {both}: .*podNamespaces"):
+    with pytest.raises(ValueError, match=f"namespace blue already manages pods of {both}: .*podNamespaces"):
         render({"podNamespaces": ours}, namespace="green", existing=existing)
     off = {"gates": {"enabled": False}, "webhook": {"enabled": False}}
     assert (
@@ -311,8 +313,8 @@ def test_others_and_the_release_itself_are_no_hindrance(render: Any) -> None:
     with pytest.raises(ValueError, match="namespace red"):
         render(namespace="blue", existing=existing)
     existing = {"Deployment": [_deployment("blue", "*"), _deployment("shop", None)]}
-    found = render(namespace="blue", existing=existing)
-    assert operator_of(found)["metadata"]["annotations"] == {"entrepot.dev/pod-namespaces": "*"}
+    rendered = render(namespace="blue", existing=existing)
+    assert operator_of(rendered)["metadata"]["annotations"] == {"entrepot.dev/pod-namespaces": "*"}
     assert render({"podNamespaces": ["b"]}, namespace="green", existing={"Deployment": [_deployment("blue", "a")]})
 
 

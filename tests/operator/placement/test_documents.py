@@ -40,11 +40,11 @@ def pod_of(document: dict[str, Any]) -> dict[str, Any]:
     kind = document["kind"]
     if kind == "Pod":
         return document
-    found: dict[str, Any] = {
+    pod: dict[str, Any] = {
         "PodTemplate": lambda: document["template"],
         "CronJob": lambda: document["spec"]["jobTemplate"]["spec"]["template"],
     }.get(kind, lambda: document["spec"]["template"])()
-    return found
+    return pod
 
 
 def hosts(pod: dict[str, Any]) -> list[str]:
@@ -137,8 +137,8 @@ def test_pods_learn_among_how_many_partitions_are_dealt(
 ) -> None:
     done = inject_document(workload(kind, template(partitioned=f"{A},{B}"), **spec), LOCATIONS)
     annotations = pod_of(done.content)["metadata"]["annotations"]
-    found = {key: annotations.get(f"entrepot.dev/{key}") for key in ("partitions", "first-ordinal")}
-    assert {key: value for key, value in found.items() if value is not None} == expected_env
+    values = {key: annotations.get(f"entrepot.dev/{key}") for key in ("partitions", "first-ordinal")}
+    assert {key: value for key, value in values.items() if value is not None} == expected_env
     assert set(hosts(pod_of(done.content))) == {"n1", "n2", "n3"}
 
 
@@ -328,5 +328,7 @@ def test_junk_in_any_place_is_taken_or_a_typed_error(document: Any, before: bool
     walk(document)
     holder, key = data.draw(st.sampled_from(places))
     holder[key] = data.draw(junk)
+    given_document = copy.deepcopy(document)
     with contextlib.suppress(EntrepotError):
         inject_document(document, LOCATIONS)
+    assert document == given_document, "what was given is not modified"

@@ -1,4 +1,4 @@
-"""What ``inject`` adds to a pod, case by case."""
+"""Pods after ``inject``, case by case."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def node(name: str, zone: str | None = None, store: bool = True, **more: Any) ->
 
 def host_weights(injected: dict[str, Any], key: str = HOST) -> dict[str, int]:
     """Weight by label value, over all preferred terms."""
-    found: dict[str, int] = {}
+    weights: dict[str, int] = {}
     for term in injected["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, []):
         for expression in term["preference"]["matchExpressions"]:
             if expression["key"] == key:
-                found |= dict.fromkeys(expression["values"], term["weight"])
-    return found
+                weights |= dict.fromkeys(expression["values"], term["weight"])
+    return weights
 
 
 def terms(injected: dict[str, Any]) -> list[Any]:
-    found: list[Any] = injected["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    return found
+    selector_terms: list[Any] = injected["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    return selector_terms
 
 
 def required_affinity(*selector_terms: Any) -> dict[str, Any]:
@@ -363,12 +363,12 @@ def test_a_pod_of_an_indexed_set_follows_its_own_partition(labels: dict[str, str
 
 
 def test_partitions_are_dealt_in_blocks() -> None:
-    found = []
+    preferred = []
     for ordinal in range(4):
         given = pod({"partitioned": ",".join(OBJECTS), "partitions": "4", "first-ordinal": "10"})
         given["metadata"]["labels"] = {"apps.kubernetes.io/pod-index": str(10 + ordinal)}
-        found.append(sorted(host_weights(inject(given, [], SPREAD))))
-    assert found == [["n0"], ["n1", "n2"], ["n3"], ["n4", "n5"]]
+        preferred.append(sorted(host_weights(inject(given, [], SPREAD))))
+    assert preferred == [["n0"], ["n1", "n2"], ["n3"], ["n4", "n5"]]
 
 
 def test_a_pod_beyond_the_partitions_has_none() -> None:

@@ -1,4 +1,4 @@
-"""What ``inject`` refuses, and with which message."""
+"""Input that ``inject`` refuses, and its messages."""
 
 from __future__ import annotations
 

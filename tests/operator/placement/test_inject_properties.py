@@ -112,7 +112,7 @@ clusters = st.one_of(
         st.fixed_dictionaries(
             {}, optional={ZONE: st.sampled_from(["east", "west"]), STORE: st.just("ready"), "disk": st.just("ssd")}
         ),
-    ).map(lambda found: {name: Node({HOST: name, **labels}) for name, labels in found.items()}),
+    ).map(lambda names: {name: Node({HOST: name, **labels}) for name, labels in names.items()}),
 )
 
 
@@ -250,5 +250,7 @@ def test_junk_in_any_place_is_taken_or_a_typed_error(pod: Any, data: Any) -> Non
     walk(pod)
     holder, key = data.draw(st.sampled_from(places))
     holder[key] = data.draw(junk)
+    given_pod = copy.deepcopy(pod)
     with contextlib.suppress(EntrepotError):
         inject(pod, OBJECTS, {OBJECTS[1]: {"n2": 4}}, nodes={"n2": Node({HOST: "n2"})})
+    assert pod == given_pod, "what was given is not modified"

@@ -96,7 +96,7 @@ def test_an_invalid_hint_is_refused_when_it_is_set(wrong: Any, message: str) -> 
         placement_hints.build_annotations(**wrong)
 
 
-def test_keys_without_a_session_need_one_from_the_host() -> None:
+def test_keys_without_a_session_need_one_from_the_orchestrator() -> None:
     keyed = placement_hints.parse_keyed_objects(placement_hints.build_annotations(keys=["dataset:a"], scope="s"))
     assert keyed is not None
     assert keyed.ids("run") == [str(ObjectID.derive("s", "run", "dataset:a"))]
@@ -153,21 +153,23 @@ def test_a_package_adds_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 # --- settings
 
 
-def test_what_is_given_goes_before_the_environment_and_that_before_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_given_goes_before_the_environment_and_that_before_the_orchestrator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     configured = {"locations": "/host", "shared_memory": "none"}.get
     assert resolve_placement_config(lambda _: None) is None
     assert get_pod_placer() is None
-    found = resolve_placement_config(configured)
-    assert found is not None
-    assert (found.locations, found.cluster_config.shared_memory) == ("/host", None)
+    resolved = resolve_placement_config(configured)
+    assert resolved is not None
+    assert (resolved.locations, resolved.cluster_config.shared_memory) == ("/host", None)
     monkeypatch.setenv("ENTREPOT_LOCATIONS", "/environment")
     monkeypatch.setenv("ENTREPOT_SOCKET_FOLDER", "/run/store")
-    found = resolve_placement_config(configured)
-    assert found is not None
-    assert (found.locations, found.cluster_config.socket_folder) == ("/environment", "/run/store")
-    found = resolve_placement_config(configured, arguments={"locations": "/given", "socket_folder": None})
-    assert found is not None
-    assert (found.locations, found.cluster_config.socket_folder) == ("/given", "/run/store")
+    resolved = resolve_placement_config(configured)
+    assert resolved is not None
+    assert (resolved.locations, resolved.cluster_config.socket_folder) == ("/environment", "/run/store")
+    resolved = resolve_placement_config(configured, arguments={"locations": "/given", "socket_folder": None})
+    assert resolved is not None
+    assert (resolved.locations, resolved.cluster_config.socket_folder) == ("/given", "/run/store")
 
 
 def test_a_process_has_one_placer_for_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,8 @@ def pod(labels: Any = None, owner: str | None = None, **annotations: str) -> dic
 
 
 def value(decision: Decision, path: str) -> Any:
-    (found,) = [operation["value"] for operation in decision.patch if operation["path"] == path]
-    return found
+    (match,) = [operation["value"] for operation in decision.patch if operation["path"] == path]
+    return match
 
 
 def hosts(decision: Decision) -> list[str]:

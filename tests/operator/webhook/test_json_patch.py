@@ -77,13 +77,13 @@ locations: Any = st.dictionaries(
 
 
 class FakeClusterView:
-    def __init__(self, found: Any, nodes: Any) -> None:
+    def __init__(self, object_locations: Any, nodes: Any) -> None:
         self.synced = True
-        self._found = found
+        self._located = object_locations
         self._nodes = nodes
 
     def locations(self, ids: Any) -> Any:
-        return {object_id: self._found[object_id] for object_id in ids if object_id in self._found}
+        return {object_id: self._located[object_id] for object_id in ids if object_id in self._located}
 
     def nodes(self) -> Any:
         return self._nodes

@@ -262,8 +262,8 @@ def test_problems_of_a_jobs_pods_are_events_of_the_job(site: WebhookCluster) -> 
     path = f"/api/v1/namespaces/{site.team}/events"
 
     def unknown_object_events() -> list[Any]:
-        found: list[Any] = site.cluster.listed(path, fieldSelector="involvedObject.name=lacking")
-        return [event for event in found if event["reason"] == "UnknownObjects"]
+        pod_events: list[Any] = site.cluster.listed(path, fieldSelector="involvedObject.name=lacking")
+        return [event for event in pod_events if event["reason"] == "UnknownObjects"]
 
     site.cluster.wait(unknown_object_events, "an Event", 30)
     (event,) = unknown_object_events()
@@ -292,8 +292,8 @@ def _empty(site: WebhookCluster) -> None:
 
 
 def _bundle(site: WebhookCluster) -> bytes:
-    found = site.cluster.request("GET", f"{CONFIGURATIONS}/{site.name}")["webhooks"]
-    (text,) = {webhook["clientConfig"]["caBundle"] for webhook in found}
+    webhooks = site.cluster.request("GET", f"{CONFIGURATIONS}/{site.name}")["webhooks"]
+    (text,) = {webhook["clientConfig"]["caBundle"] for webhook in webhooks}
     return base64.b64decode(text)
 
 
@@ -338,11 +338,11 @@ def test_authority_and_certificate_are_renewed_while_pods_are_made(site: Webhook
 def test_replicas_that_start_at_once_agree(site: WebhookCluster) -> None:
     path = f"/api/v1/namespaces/{site.system}/secrets/entrepot-webhook-tls"
     _empty(site)
-    found: list[Any] = []
+    certificates: list[Any] = []
 
     def replica() -> None:
         api = Api(site.access(), patience=0)
-        found.append(SharedCertificates(api, site.settings()).refresh())
+        certificates.append(SharedCertificates(api, site.settings()).refresh())
         api.close()
 
     replicas = [threading.Thread(target=replica) for _ in range(4)]
@@ -350,8 +350,8 @@ def test_replicas_that_start_at_once_agree(site: WebhookCluster) -> None:
         item.start()
     for item in replicas:
         item.join(30)
-    assert len(found) == 4
-    assert len({item.certificate for item in found}) == 1
+    assert len(certificates) == 4
+    assert len({item.certificate for item in certificates}) == 1
     trusted = base64.b64decode(site.cluster.request("GET", path)["data"]["ca.crt"])
     site.cluster.wait(lambda: _bundle(site) == trusted, "the configuration to trust it", 30)
     site.wait_live()

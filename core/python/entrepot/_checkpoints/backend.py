@@ -1,4 +1,4 @@
-"""What a durable session needs of its tier, which another package provides."""
+"""Interface of a durable tier."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class LocalitySets:
         """
         if isinstance(target, LocalitySet):
             raw = self._session.raw()
-            raw.look()  # find out whether the store that issued the handle is still running
+            raw.ensure_connected()  # find out whether the store that issued the handle is still running
             if not target.handle or life_of(target.handle) == raw.life:
                 return target.handle
             # The set belonged to a store that is gone: create it again here with the same attributes.

@@ -45,10 +45,20 @@ def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
     return [session_info(record) for record in _session_records(client, scope)]
 
 
+def checked_session_name(name: str) -> str:
+    """Check that a session can have this name, so that a mistake is not reported as a missing session."""
+    if len(checked_text("a session's name", name).encode()) > SESSION_MAX_BYTES or "\0" in name:
+        raise InvalidArgument(
+            f"a session's name must be text of at most {SESSION_MAX_BYTES} bytes without NUL characters, but got "
+            f"{name!r}"
+        )
+    return name
+
+
 def session_number(client: _core.Client, scope: str, name: str) -> int:
     """Return the handle of an existing session."""
     life = client.life  # read before asking the daemon, as for locality sets
-    record = _session_record(client, scope, checked_text("a session's name", name))
+    record = _session_record(client, scope, checked_session_name(name))
     if not record:
         raise ObjectNotFound(f"scope {scope!r} has no session {name!r}: see Store.sessions()")
     return make_handle(life, int(record["handle"]))
@@ -58,8 +68,7 @@ def session_limits(
     client: _core.Client, scope: str, name: str, ttl: float | None, limit_bytes: int | None
 ) -> tuple[int, int, int] | None:
     """Return the limits to set on opening a session: TTL, bytes, objects; None: leave them as they are."""
-    if len(checked_text("a session's name", name).encode()) > SESSION_MAX_BYTES:
-        raise InvalidArgument(f"a session's name must be text of at most {SESSION_MAX_BYTES} bytes, but got {name!r}")
+    checked_session_name(name)
     if ttl is not None and not (isinstance(ttl, (int, float, Real)) and 0 <= ttl <= MAX_TTL_SECONDS):
         raise InvalidArgument(
             f"a time to live must be a number of seconds from 0 to {MAX_TTL_SECONDS}, but got {ttl!r}"

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from entrepot import _core
 from entrepot._client import queries
-from entrepot._client.arguments import checked_boolean, checked_text
+from entrepot._client.arguments import checked_boolean
 from entrepot._client.info import SessionInfo
 from entrepot._client.shared_client import SharedClient
 from entrepot.codec import AllowPickle
@@ -101,7 +101,7 @@ class Session:
         Raises:
             ObjectNotFound: there is no such session.
         """
-        self.raw().remove_session(self.scope, checked_text("a session's name", name))
+        self.raw().remove_session(self.scope, queries.checked_session_name(name))
 
     def close(self) -> None:
         """Tell the daemon that this user is done with the session. Idempotent."""

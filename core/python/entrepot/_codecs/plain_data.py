@@ -226,7 +226,7 @@ _PAIRS_TAG = msgpack.ExtType(_PAIRS, b"")
 
 
 class _ContainerTag:
-    """What a container's tag decodes to until the array that it opens is complete."""
+    """Placeholder for a container's tag until the array that it opens is complete."""
 
     def __init__(self, build: Callable[[list[Any]], Any]) -> None:
         self.build = build

@@ -102,12 +102,12 @@ class Collection:
 
     @property
     def traits(self) -> ValueTraits:
-        """What the members have in common, for code that reads them as one value."""
+        """Properties shared by all members, for code that reads them as one value."""
         return self._contents.traits
 
     @property
     def layout(self) -> str:
-        """What all members share besides their type, as text: columns of tables, element type of tensors."""
+        """Structure shared by all members besides their type, as text: columns of tables, element type of tensors."""
         return self._contents.traits.layout
 
     @property

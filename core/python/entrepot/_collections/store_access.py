@@ -1,4 +1,4 @@
-"""What collections need of the store that they are in; :class:`entrepot.Store` is one."""
+"""Interface of the store that a collection needs; :class:`entrepot.Store` implements it."""
 
 from __future__ import annotations
 

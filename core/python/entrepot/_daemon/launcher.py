@@ -22,11 +22,14 @@ from pathlib import Path
 
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.settings import Settings, runtime_folder, socket_path, state_folder
-from entrepot.errors import EntrepotError, StoreUnavailable
+from entrepot.errors import AccessDenied, EntrepotError, StoreUnavailable
 
 START_SECONDS = 20.0
 SOCKET_RETURN_SECONDS = 5.0  # how long to wait for a store whose socket was removed to recreate it; it checks every 2 s
 _OPEN_FILES_HINT = "; raise the limit of open files (ulimit -n)"
+_PROCESSES_HINT = (
+    "; the limit of processes and threads is reached (ulimit -u, or the control group's pids.max): raise it"
+)
 LISTENING = 0x10000  # flag __SO_ACCEPTCON in /proc/net/unix
 # Batch systems and systemd kill everything in a job's cgroup when the job ends.
 JOB_CGROUPS = ("slurm", "htcondor", "condor", "pbs", "torque", "lsf", "run-")
@@ -41,12 +44,9 @@ def daemon_binary() -> Path:
     override = os.environ.get("ENTREPOT_DAEMON_BINARY")
     if override:
         return Path(override)
-    import entrepot
-
-    for folder in entrepot.__path__:
-        path = Path(folder) / "bin" / "entrepotd"
-        if path.is_file():
-            return path
+    path = Path(__file__).parents[1] / "bin" / "entrepotd"  # beside the sources, in a checkout as in a wheel
+    if path.is_file():
+        return path
     raise StoreUnavailable(
         "the installed package contains no entrepotd: reinstall entrepot, or set ENTREPOT_DAEMON_BINARY to its path"
     )
@@ -74,8 +74,9 @@ def ensure_running(settings: Settings) -> bool:
 
     Raises:
         StoreUnavailable: it may not be started here, or did not become ready; the message says why.
+        AccessDenied: this user may not write to the runtime folder.
     """
-    try:
+    with _system_errors_explained(settings.address):
         if is_listening(settings.address):
             return False
         _refuse_in_pod()
@@ -90,12 +91,21 @@ def ensure_running(settings: Settings) -> bool:
                 idle_exit_seconds=settings.private_idle_exit_seconds,
                 log=log_path(),
             )
+    return True
+
+
+@contextmanager
+def _system_errors_explained(address: str) -> Iterator[None]:
+    try:
+        yield
     except EntrepotError:
         raise
     except OSError as error:
         hint = _OPEN_FILES_HINT if error.errno in (errno.EMFILE, errno.ENFILE) else ""
-        raise StoreUnavailable(f"the private store cannot be started at {settings.address}: {error}{hint}") from error
-    return True
+        if error.errno == errno.EAGAIN:
+            hint = _PROCESSES_HINT
+        kind = AccessDenied if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else StoreUnavailable
+        raise kind(f"the store cannot be started at {address}: {error}{hint}") from error
 
 
 def _wait_for_socket(address: str) -> bool:
@@ -123,7 +133,13 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
 
     Raises:
         StoreUnavailable: it exited, or was not ready within 20 seconds; the message has the end of its log.
+        AccessDenied: a folder or the program may not be used.
     """
+    with _system_errors_explained(address):
+        _start(address, size, idle_exit_seconds, log, extra)
+
+
+def _start(address: str, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...]) -> None:
     command = [str(daemon_binary()), "--address", address, "--idle-exit", str(idle_exit_seconds), *extra]
     if size is not None:
         command += ["--size", size]
@@ -144,7 +160,12 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
                 start_new_session=True,
                 pass_fds=(ready_write,),
                 check=True,
+                timeout=START_SECONDS,  # bash waits between its attempts to fork
             )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            raise StoreUnavailable(
+                f"the shell that starts entrepotd in the background failed ({_tail(log, log_offset)}){_PROCESSES_HINT}"
+            ) from error
         finally:
             os.close(log_fd)
             os.close(ready_write)

@@ -213,10 +213,10 @@ def resolve(
             f"number of seconds, but got {idle!r}"
         )
     size = _lookup(None, "ENTREPOT_PRIVATE_SIZE", table, "private_size")
-    if size is not None and not _SIZE.fullmatch(size):
+    if size is not None and not (_SIZE.fullmatch(size) and size.strip("KMGTiB").strip("0")):
         raise InvalidArgument(
             "ENTREPOT_PRIVATE_SIZE (private_size in the configuration file) must be a whole number with unit KiB, "
-            f"MiB, GiB or TiB, such as 3GiB or 512MiB, or a number of bytes without a unit, but got {size!r}"
+            f"MiB, GiB or TiB, such as 3GiB or 512MiB, or a number of bytes without a unit, above 0, but got {size!r}"
         )
     return Settings(
         address=address or private_address(),

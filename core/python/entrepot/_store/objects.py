@@ -24,12 +24,12 @@ last reference to a store would no longer close its session at once."""
 
 
 class ObjectAccess(ABC):
-    """How a store reads and writes the objects of its session. Thread-safe. Errors are those of ``Store``'s methods."""
+    """Reads and writes of the objects of a store's session. Thread-safe. Errors are those of ``Store``'s methods."""
 
     @property
     @abstractmethod
     def durable(self) -> Durable | None:
-        """How the session was declared durable; None: it is not."""
+        """The session's durability settings; None: it is not durable."""
 
     @abstractmethod
     def put_item(self, store: AnyStore, item: _core.Item) -> tuple[int, int, bool]:

@@ -628,7 +628,7 @@ class Store:
 
     @property
     def durable(self) -> Durable | None:
-        """How ``connect(durable=...)`` declared this session; None: not durable."""
+        """This session's settings from ``connect(durable=...)``; None: not durable."""
         return self._objects.durable
 
     def make_durable(self, oid: AnyID) -> None:

@@ -36,11 +36,11 @@ std::int8_t EvictionPolicy::recompute_bucket_of(const Node& node) {
 EvictionPolicy::List& EvictionPolicy::list_of(const Node& node) {
   const std::int8_t recompute_bucket = recompute_bucket_of(node);
   std::vector<List>& lists = sets_[node.set].lists;
-  const auto found = std::find_if(lists.begin(), lists.end(), [&](const List& list) {
+  const auto match = std::find_if(lists.begin(), lists.end(), [&](const List& list) {
     return list.priority == node.priority && list.clean == node.clean && list.was_read == node.was_read &&
            list.recompute_bucket == recompute_bucket;
   });
-  if (found != lists.end()) return *found;
+  if (match != lists.end()) return *match;
   lists.push_back({node.priority, node.clean, node.was_read, recompute_bucket, {}});
   return lists.back();
 }

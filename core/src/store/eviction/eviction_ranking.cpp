@@ -127,13 +127,13 @@ std::vector<std::uint32_t> EvictionPolicy::victims(std::uint64_t bytes, std::uin
   std::vector<std::uint32_t> chosen;
   if (bytes == 0) return chosen;
   Ranking ranking(*this, now_ns);
-  std::uint64_t found = 0;
+  std::uint64_t total = 0;
   for (std::uint32_t node = ranking.next(); node != kNone; node = ranking.next()) {
     const Node& entry = nodes_[node];
     if (!allowed(entry.slot)) continue;
     chosen.push_back(entry.slot);
-    found += entry.bytes;
-    if (found >= bytes) break;
+    total += entry.bytes;
+    if (total >= bytes) break;
   }
   return chosen;
 }

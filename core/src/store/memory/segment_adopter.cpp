@@ -10,11 +10,11 @@ SegmentAdopter::SegmentAdopter(LiveSegments& live, SegmentReclaimer& reclaimer, 
 
 std::uint32_t SegmentAdopter::begin() {
   const SegmentTable& table = live_->table();
-  const SegmentAdoption found = live_->adopt_table();
-  for (const std::uint32_t segment : found.damaged)
+  const SegmentAdoption adoption = live_->adopt_table();
+  for (const std::uint32_t segment : adoption.damaged)
     live_->discard(segment);
-  auto lost = static_cast<std::uint32_t>(found.damaged.size());
-  for (const std::uint32_t segment : found.live) {
+  auto lost = static_cast<std::uint32_t>(adoption.damaged.size());
+  for (const std::uint32_t segment : adoption.live) {
     const std::uint32_t generation = table.generation(segment);
     if (table.state(segment) == SegmentState::kProvisioning) {  // nothing depends on it yet
       live_->discard(segment);
@@ -73,8 +73,8 @@ void SegmentAdopter::quarantine(std::uint32_t segment) {
 }
 
 RangeList SegmentAdopter::take_holes(std::uint32_t segment) {
-  auto found = holes_.extract(segment);
-  return found ? std::move(found.mapped()) : RangeList();
+  auto match = holes_.extract(segment);
+  return match ? std::move(match.mapped()) : RangeList();
 }
 
 void SegmentAdopter::retire_holes(std::uint32_t segment, const RangeList& holes) {

@@ -30,17 +30,17 @@ Result<std::optional<LeaseGrant>> SegmentLeases::lease(const SegmentWriterRef& c
       segment != kNoSegment && live_->at(segment).ranges.bytes() >= min_length) {
     return std::optional(lease_segment(client, segment, want));
   }
-  if (auto found =
+  if (auto lease =
           lease_from_own_segments(client, std::max(min_length, want / 4 / kLeaseGranule * kLeaseGranule), want))
-    return found;
-  if (auto found = lease_free_segment(client, want, want, sizes_->largest_for_lease(want))) return found;
+    return lease;
+  if (auto lease = lease_free_segment(client, want, want, sizes_->largest_for_lease(want))) return lease;
 
   // No free segment of the wanted size: make one if there is room, otherwise accept a smaller one that exists.
   const std::uint64_t min_segment = round_up(min_length, kSegmentAlign);
   std::uint64_t size = sizes_->new_for_lease(min_length, want);
   if (provisioning_->available_bytes() < size) {
-    if (auto found = lease_free_segment(client, min_length, want, UINT64_MAX)) return found;
-    if (auto found = lease_from_own_segments(client, min_length, want)) return found;
+    if (auto lease = lease_free_segment(client, min_length, want, UINT64_MAX)) return lease;
+    if (auto lease = lease_from_own_segments(client, min_length, want)) return lease;
     const std::uint64_t preferred_size = std::min(size, std::max(min_segment, sizes_->small_bytes()));
     if (provisioning_->available_bytes() < min_segment && !reclaimer_->reclaim(preferred_size) &&
         !reclaimer_->reclaim(min_segment)) {

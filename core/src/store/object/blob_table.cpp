@@ -12,20 +12,56 @@ namespace entrepot {
 BlobTable::BlobTable(ControlMemory& memory, SegmentPool& pool, SpillBackend* spill, std::string no_spill_reason)
     : pool_(&pool), spill_(spill), no_spill_reason_(std::move(no_spill_reason)), blobs_(memory) {}
 
+// ---- owners of references ----
+
+BlobRef& BlobRef::operator=(BlobRef&& other) noexcept {
+  if (this == &other) return *this;
+  if (table_ != nullptr) release();
+  table_ = std::exchange(other.table_, nullptr);
+  blob_ = other.blob_;
+  unwinding_ = other.unwinding_;
+  return *this;
+}
+
+BlobRef::~BlobRef() {
+  if (table_ != nullptr && !unwinding_.in_progress()) release();
+}
+
+void BlobRef::release() {
+  if (table_ != nullptr) std::exchange(table_, nullptr)->release(blob_);
+}
+
+FreshBlobs::~FreshBlobs() {
+  if (table_ != nullptr && !unwinding_.in_progress()) table_->withdraw(blobs_);
+}
+
+RecordReferences::~RecordReferences() {
+  if (table_ == nullptr || unwinding_.in_progress()) return;
+  for (const std::uint32_t blob : blobs_)
+    table_->drop_reference(blob, slot_);
+}
+
+void RecordReferences::add(std::uint32_t blob) {
+  table_->add_reference(blob, slot_);
+  blobs_.push_back(blob);
+}
+
+BlobRef BlobTable::retain(std::uint32_t blob) {
+  blobs_.add_reference(blob);
+  return BlobRef(*this, blob);
+}
+
 // ---- publication ----
 
-Result<std::vector<std::uint32_t>> BlobTable::publish(std::span<const BlobRange> ranges) {
-  std::vector<std::uint32_t> fresh;
+Result<FreshBlobs> BlobTable::publish(std::span<const BlobRange> ranges) {
+  FreshBlobs fresh(*this);
+  fresh.blobs_.reserve(ranges.size());
   for (const BlobRange& range : ranges) {
-    const Result<std::uint32_t> blob = blobs_.allocate();
-    if (!blob.is_ok()) {
-      withdraw(fresh);
-      return blob.status();
-    }
+    ASSIGN_OR_RETURN(const std::uint32_t blob, blobs_.allocate());
     const std::uint32_t generation = pool_->generation(range.segment);
-    blobs_.publish(*blob, {range.segment, range.offset, range.length, generation}, pool_->kind(range.segment));
+    blobs_.publish(blob, {range.segment, range.offset, range.length, generation}, pool_->kind(range.segment));
+    fresh.blobs_.push_back(blob);
     ENTREPOT_SYNC_POINT("seal.blob");
-    fresh.push_back(*blob);
   }
   return fresh;
 }
@@ -160,14 +196,14 @@ void BlobTable::free_unreferenced(const BlobAdoption& adopted) {
   }
 }
 
-Result<BlobRef> BlobTable::publish_copy(const SpilledBlob& copy) {
+Result<RecordBlob> BlobTable::publish_copy(const SpilledBlob& copy) {
   ASSIGN_OR_RETURN(const std::uint32_t blob, blobs_.allocate());
   const Result<SpillLocation> location = spill_->rebind(copy, {blob, blobs_.next_generation(blob)});
   if (!location.is_ok()) {
     blobs_.abandon(blob);
     return location.status();
   }
-  const BlobRef published{blob, blobs_.publish_spilled(blob, copy.length, *location)};
+  const RecordBlob published{blob, blobs_.publish_spilled(blob, copy.length, *location)};
   spilled_bytes_ += copy.length;
   return published;
 }

@@ -42,9 +42,9 @@ Result<std::uint32_t> ConsumerTable::record(std::uint32_t slot, std::uint32_t ge
   entry.slot_generation = generation;
   entry.reserved = 0;
   entry.crc = consumption_crc(entry, table_.next_generation(index));
-  ENTREPOT_SYNC_POINT("consumption.fields");
+  ENTREPOT_SYNC_POINT("consumers.fields");
   table_.publish(index, static_cast<std::uint8_t>(EntryState::kLive));
-  ENTREPOT_SYNC_POINT("consumption.published");
+  ENTREPOT_SYNC_POINT("consumers.published");
   link(index);
   return count(slot);
 }

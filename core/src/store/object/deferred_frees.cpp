@@ -34,7 +34,7 @@ void DeferredFrees::free_object(std::uint32_t slot) {
   const std::uint64_t record_offset = directory.at(slot).record_offset;
   const std::uint32_t record_size = directory.at(slot).record_bytes;
   const bool has_record = directory.state(slot) != ObjectState::kLost;
-  std::vector<BlobRef> refs;
+  std::vector<RecordBlob> refs;
   if (has_record) {
     const Result<RecordView> view = catalog_->record(slot);
     if (view.is_ok()) {
@@ -45,7 +45,7 @@ void DeferredFrees::free_object(std::uint32_t slot) {
   }
   directory.free(slot);
   ENTREPOT_SYNC_POINT("free.slot");
-  for (const BlobRef& ref : refs)
+  for (const RecordBlob& ref : refs)
     blobs_->drop_reference(ref.blob, slot);
   if (has_record) catalog_->free_record(slot, record_offset, record_size);
 }

@@ -90,7 +90,7 @@ std::vector<std::uint32_t> ObjectCatalog::blobs_of(std::uint32_t slot) const {
   const Result<RecordView> view = record(slot);
   if (!view.is_ok()) return result;
   result.reserve(view->blobs().size());
-  for (const BlobRef& ref : view->blobs())
+  for (const RecordBlob& ref : view->blobs())
     result.push_back(ref.blob);
   return result;
 }

@@ -13,7 +13,7 @@ void ObjectManifest::remember(std::uint32_t slot) {
   const Slot& entry = catalog_->directory().at(slot);
   const Result<RecordView> view = catalog_->record(slot);
   if (!view.is_ok() || view->blobs().empty() || !sessions_->is_live(entry.session)) return;
-  const auto has_copy = [&](const BlobRef& ref) { return blobs_->copy(ref.blob) != 0; };
+  const auto has_copy = [&](const RecordBlob& ref) { return blobs_->copy(ref.blob) != 0; };
   if (!std::all_of(view->blobs().begin(), view->blobs().end(), has_copy)) return;
   SpilledObject object;
   object.id = entry.id;
@@ -24,7 +24,7 @@ void ObjectManifest::remember(std::uint32_t slot) {
   object.names = names_->names_of(entry.id);
   object.sealed_unix_ns = entry.sealed_unix_ns;
   object.record.assign(reinterpret_cast<const char*>(view->bytes().data()), view->bytes().size());
-  for (const BlobRef& ref : view->blobs())
+  for (const RecordBlob& ref : view->blobs())
     object.blobs.push_back({blobs_->key(ref.blob), blobs_->place(ref.blob).length, blobs_->copy(ref.blob)});
   spill_->remember(object);
   catalog_->directory().set_in_manifest(slot, true);

@@ -1,5 +1,7 @@
 #include "store/object/object_recovery.h"
 
+#include <utility>
+
 #include "base/text.h"
 #include "os/log.h"
 
@@ -55,21 +57,18 @@ Status ObjectRecovery::adopt_object(std::uint32_t slot, bool sealed) {
   if (!is_complete(slot, view, sealed) || !parts_->records.reserve(entry.record_offset, entry.record_bytes).is_ok()) {
     return Status(Code::kObjectLost, "its control memory was damaged");
   }
-  std::vector<std::uint32_t> counted;
+  RecordReferences references(parts_->blobs, slot);
   bool resident = true;
-  for (const BlobRef& ref : view->blobs()) {
+  for (const RecordBlob& ref : view->blobs()) {
     const Status status = parts_->blobs.references(ref.blob) == 0 ? parts_->blobs.claim(ref.blob) : Status();
-    if (status.is_ok()) {
-      parts_->blobs.add_reference(ref.blob, slot);
-      counted.push_back(ref.blob);
-      resident = resident && parts_->blobs.is_resident(ref.blob);
-      continue;
+    if (!status.is_ok()) {
+      parts_->catalog.free_record(slot, entry.record_offset, entry.record_bytes);
+      return status;
     }
-    for (const std::uint32_t blob : counted)
-      parts_->blobs.drop_reference(blob, slot);
-    parts_->catalog.free_record(slot, entry.record_offset, entry.record_bytes);
-    return status;
+    references.add(ref.blob);
+    resident = resident && parts_->blobs.is_resident(ref.blob);
   }
+  references.commit();
   if (!sealed) return Status::ok();
   // A crash may have left a transition half done; the blobs' states decide.
   if (resident && !parts_->catalog.is_resident(slot)) directory.mark_sealed(slot);
@@ -81,7 +80,7 @@ Status ObjectRecovery::adopt_object(std::uint32_t slot, bool sealed) {
 bool ObjectRecovery::is_complete(std::uint32_t slot, const Result<RecordView>& view, bool sealed) const {
   if (!view.is_ok() || !view->check_crc().is_ok()) return false;
   if (sealed && !parts_->sessions.is_known(parts_->catalog.directory().at(slot).session)) return false;
-  for (const BlobRef& ref : view->blobs()) {
+  for (const RecordBlob& ref : view->blobs()) {
     if (!parts_->blobs.exists(ref.blob, ref.generation)) return false;
   }
   return true;
@@ -125,35 +124,31 @@ Status ObjectRecovery::adopt_spilled(const SpilledObject& object, std::uint32_t 
   if (parts_->catalog.find(object.id)) {
     return Status(Code::kObjectExists, concat("object ", to_hex(object.id), " already exists"));
   }
-  Status done;
   std::vector<BlobRef> retained;  // until the slot refers to them
+  std::vector<RecordBlob> blobs;  // the same
+  retained.reserve(object.blobs.size());
   for (const SpilledBlob& copy : object.blobs) {
-    const Result<BlobRef> blob = retain_blob(copy, adopted_blobs);
-    done = blob.status();
-    if (!done.is_ok()) break;
-    retained.push_back(*blob);
+    ASSIGN_OR_RETURN(BlobRef blob, retain_blob(copy, adopted_blobs));
+    blobs.push_back(parts_->blobs.ref(blob.blob()));
+    retained.push_back(std::move(blob));
   }
-  if (done.is_ok()) done = publish_spilled(object, view, session, retained);
-  for (const BlobRef& ref : retained)
-    parts_->blobs.release(ref.blob);  // the slot refers to it now, or nothing does
-  return done;
+  return publish_spilled(object, view, session, blobs);
 }
 
 Result<BlobRef> ObjectRecovery::retain_blob(const SpilledBlob& copy, RecoveredBlobs& adopted_blobs) {
   auto it = adopted_blobs.find(copy.location);
   if (it == adopted_blobs.end() || !parts_->blobs.exists(it->second.blob, it->second.generation)) {
-    ASSIGN_OR_RETURN(const BlobRef published, parts_->blobs.publish_copy(copy));
+    ASSIGN_OR_RETURN(const RecordBlob published, parts_->blobs.publish_copy(copy));
     it = adopted_blobs.insert_or_assign(copy.location, published).first;
   }
-  parts_->blobs.retain(it->second.blob);
-  return it->second;
+  return parts_->blobs.retain(it->second.blob);
 }
 
 // `blobs`: this store's, in the order of the record's.
 Status ObjectRecovery::publish_spilled(const SpilledObject& object, const RecordView& view, std::uint32_t session,
-                                       std::span<const BlobRef> blobs) {
+                                       std::span<const RecordBlob> blobs) {
   ObjectCatalog& catalog = parts_->catalog;
-  std::unordered_map<std::uint32_t, BlobRef> numbers;  // old -> new
+  std::unordered_map<std::uint32_t, RecordBlob> numbers;  // old -> new
   for (std::size_t i = 0; i < blobs.size(); ++i)
     numbers[view.blobs()[i].blob] = blobs[i];
   std::vector<BufferRef> buffers(view.buffers().begin(), view.buffers().end());
@@ -161,7 +156,7 @@ Status ObjectRecovery::publish_spilled(const SpilledObject& object, const Record
   for (BufferRef& buffer : buffers) {
     fields.payload_bytes += buffer.length;
     if (buffer.blob == kInlineBlob) continue;
-    const BlobRef& renumbered = numbers[buffer.blob];
+    const RecordBlob& renumbered = numbers[buffer.blob];
     buffer.blob = renumbered.blob;
     buffer.generation = renumbered.generation;
   }
@@ -178,7 +173,7 @@ Status ObjectRecovery::publish_spilled(const SpilledObject& object, const Record
   }
   fields.record_offset = *record;
   catalog.publish_spilled(slot, fields, object.generation);
-  for (const BlobRef& ref : blobs)
+  for (const RecordBlob& ref : blobs)
     parts_->blobs.add_reference(ref.blob, slot);
   catalog.add(slot);
   return catalog.insert(slot);

@@ -32,7 +32,7 @@ class ObjectRecovery {
 
   // Adds an object listed in a manifest to a fresh store; `session`: index of a live one. Objects that share a copy
   // share a blob: `adopted_blobs` has those of the objects added so far.
-  using RecoveredBlobs = std::unordered_map<SpillLocation, BlobRef>;
+  using RecoveredBlobs = std::unordered_map<SpillLocation, RecordBlob>;
   [[nodiscard]] Status adopt_spilled(const SpilledObject& object, std::uint32_t session, RecoveredBlobs& adopted_blobs);
 
  private:
@@ -41,7 +41,7 @@ class ObjectRecovery {
   void enter(std::uint32_t slot);
   [[nodiscard]] Result<BlobRef> retain_blob(const SpilledBlob& copy, RecoveredBlobs& adopted_blobs);
   [[nodiscard]] Status publish_spilled(const SpilledObject& object, const RecordView& view, std::uint32_t session,
-                                       std::span<const BlobRef> blobs);
+                                       std::span<const RecordBlob> blobs);
 
   ObjectParts* parts_;
 };

@@ -23,7 +23,7 @@ SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
       if (!session.is_ok()) {
         outcome.status = session.status();
       } else if (!spec.name.empty()) {
-        outcome.status = parts_->names.bind(*session, spec.name, spec.id, outcome.generation, spec.replace);
+        outcome.status = bind_name(*session, spec.name, spec.id, outcome.generation, spec.replace);
       }
       return outcome;
     }
@@ -55,17 +55,16 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
     outcome.status = slot.status();
     return outcome;
   }
-  Result<std::vector<std::uint32_t>> fresh = blobs.publish(spec.blobs);
+  Result<FreshBlobs> fresh = blobs.publish(spec.blobs);  // withdrawn unless an object refers to them
   if (!fresh.is_ok()) {
     catalog.abandon(*slot);
     outcome.status = fresh.status();
     return outcome;
   }
-  std::vector<BlobRef> refs;
+  std::vector<RecordBlob> refs;
   std::uint32_t bytes = 0;
-  const Result<std::uint64_t> record = write_record(spec, *fresh, refs, bytes);
+  const Result<std::uint64_t> record = write_record(spec, fresh->blobs(), refs, bytes);
   if (!record.is_ok()) {
-    blobs.withdraw(*fresh);
     catalog.abandon(*slot);
     outcome.status = record.status();
     return outcome;
@@ -86,8 +85,9 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
       parts_->absent.is_dropped(spec.id) || (replaced && catalog.directory().hints(*replaced).recomputed);
   const MemoryKind kind = spec.blobs.empty() ? MemoryKind::kUnknown : parts_->pool.kind(spec.blobs[0].segment);
   catalog.publish_sealed(*slot, fields, kind);
-  for (const BlobRef& ref : refs)
+  for (const RecordBlob& ref : refs)
     blobs.add_reference(ref.blob, *slot);
+  fresh->commit();
   blobs.take_ranges(spec.blobs);
   catalog.add(*slot);
 
@@ -116,14 +116,14 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
   if (!spec.name.empty()) {
     // Whether it may be bound was checked, so only lack of memory remains. The object stays; the error says that its
     // name is missing.
-    outcome.status = parts_->names.bind(validated.session, spec.name, spec.id, outcome.generation, spec.replace)
+    outcome.status = bind_name(validated.session, spec.name, spec.id, outcome.generation, spec.replace)
                          .with_context("the object was sealed, but its name was not bound");
   }
   return outcome;
 }
 
-Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, const std::vector<std::uint32_t>& fresh,
-                                                std::vector<BlobRef>& refs, std::uint32_t& bytes) {
+Result<std::uint64_t> ObjectTable::write_record(const SealSpec& spec, std::span<const std::uint32_t> fresh,
+                                                std::vector<RecordBlob>& refs, std::uint32_t& bytes) {
   const BlobTable& blobs = parts_->blobs;
   std::vector<BufferRef> buffers;
   buffers.reserve(spec.buffers.size());
@@ -155,6 +155,33 @@ LookupOutcome ObjectTable::lookup(const IdBytes& id) const {
     return {Code::kOk, *slot, catalog.directory().generation(*slot), catalog.is_resident(*slot), {}};
   }
   return parts_->absent.lookup(id);
+}
+
+// ---- names ----
+
+Status ObjectTable::bind_name(std::uint32_t session, std::string_view name, const IdBytes& id, std::uint32_t generation,
+                              bool replace) {
+  const IdBytes* bound_id = parts_->names.resolve(session, name);
+  const IdBytes before = bound_id == nullptr ? id : *bound_id;
+  RETURN_IF_ERROR(parts_->names.bind(session, name, id, generation, replace));
+  // The loser first: after a crash between the two, the name is lost; it never leads to the former object.
+  if (before != id) update_manifest(before);
+  update_manifest(id);
+  return Status::ok();
+}
+
+bool ObjectTable::unbind_name(std::uint32_t session, std::string_view name) {
+  const IdBytes* bound_id = parts_->names.resolve(session, name);
+  if (bound_id == nullptr) return false;
+  const IdBytes before = *bound_id;
+  parts_->names.unbind(session, name);
+  update_manifest(before);
+  return true;
+}
+
+void ObjectTable::update_manifest(const IdBytes& id) {
+  const auto slot = find(id);
+  if (slot && parts_->catalog.directory().in_manifest(*slot)) parts_->manifest.remember(*slot);
 }
 
 // ---- deletion ----

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "store/object/object_parts.h"
@@ -38,6 +39,12 @@ class ObjectTable {
     return parts_->deferred.count() != 0 || parts_->withheld.is_withholding();
   }
 
+  // Names are bound and unbound here, because the manifest lists the names of spilled objects: those of the object that
+  // gets the name, and those of the one that loses it. `session` is an index.
+  [[nodiscard]] Status bind_name(std::uint32_t session, std::string_view name, const IdBytes& id,
+                                 std::uint32_t generation, bool replace);
+  bool unbind_name(std::uint32_t session, std::string_view name);  // false: it was not bound
+
   void set_hints(std::uint32_t slot, const SlotHints& hints) { parts_->catalog.directory().set_hints(slot, hints); }
   void set_locality_set(std::uint32_t slot, std::uint32_t set) {
     parts_->catalog.directory().set_locality_set(slot, set);
@@ -46,8 +53,9 @@ class ObjectTable {
  private:
   SealOutcome publish(std::uint32_t client, const SealSpec& spec, const ValidatedSeal& validated,
                       std::optional<std::uint32_t> replaced);
-  [[nodiscard]] Result<std::uint64_t> write_record(const SealSpec& spec, const std::vector<std::uint32_t>& fresh,
-                                                   std::vector<BlobRef>& refs, std::uint32_t& bytes);
+  [[nodiscard]] Result<std::uint64_t> write_record(const SealSpec& spec, std::span<const std::uint32_t> fresh,
+                                                   std::vector<RecordBlob>& refs, std::uint32_t& bytes);
+  void update_manifest(const IdBytes& id);  // after its names changed
 
   ObjectParts* parts_;
   SealValidator validator_;

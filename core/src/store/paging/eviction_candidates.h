@@ -7,6 +7,7 @@
 // class knows those that are held. The pins of clients are in the clients' memory, and looked up by pinned_slots().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <unordered_map>
 #include <unordered_set>
@@ -46,6 +47,7 @@ class EvictionCandidates {
   void hold(std::uint32_t slot);  // it was just loaded, and its requester needs time to pin it
   [[nodiscard]] bool is_held(std::uint32_t slot) const;
   void trim_held();  // forgets those that are no longer held, if there are many
+  [[nodiscard]] std::size_t remembered_holds() const { return held_until_ns_.size(); }  // those that are over included
 
   [[nodiscard]] std::unordered_set<std::uint32_t> pinned_slots() const;                                // by clients
   [[nodiscard]] const std::unordered_set<std::uint32_t>& user_pinned() const { return user_pinned_; }  // by a hint

@@ -14,6 +14,12 @@ constexpr std::size_t kMaxFailures = 1024;  // not yet reported
 
 }  // namespace
 
+// The daemon ends, and reads may be in progress: their blobs stay as they are.
+Loader::~Loader() {
+  for (auto& [ticket, read] : reads_)
+    read.blob.detach();
+}
+
 void Loader::notify_changed(const IdBytes& id) const {
   if (changed_) changed_(id);
 }
@@ -129,16 +135,16 @@ void Loader::begin_reads(std::uint32_t slot, Load& load) {
   const BlobTable& blobs = deps_.blobs;
   Status failure;
   for (const auto& [blob, place] : std::exchange(load.places, {})) {
+    BlobRef ref = deps_.blobs.retain(blob);
     const std::uint64_t ticket = next_ticket_++;
     if (failure.is_ok()) failure = deps_.spill->read(ticket, blobs.key(blob), blobs.copy(blob), place);
     if (!failure.is_ok()) {
       deps_.pool.free_blob_range(place.segment, place.offset, place.length);
       continue;
     }
-    deps_.blobs.retain(blob);
     rate_.begin(deps_.clock.monotonic_ns());
     blobs_.insert(blob);
-    reads_.emplace(ticket, Read{blob, place, load.ahead});
+    reads_.emplace(ticket, Read{std::move(ref), place, load.ahead});
     if (load.ahead) bytes_ahead_ += place.length;
   }
   if (!failure.is_ok()) fail_load(slot, failure);
@@ -149,19 +155,20 @@ void Loader::begin_reads(std::uint32_t slot, Load& load) {
 void Loader::complete(const SpillCompletion& done) {
   const auto it = reads_.find(done.ticket);
   if (it == reads_.end()) return;
-  const Read read = it->second;
+  Read read = std::move(it->second);
+  const std::uint32_t blob = read.blob.blob();
   reads_.erase(it);
-  blobs_.erase(read.blob);
+  blobs_.erase(blob);
   rate_.end(deps_.clock.monotonic_ns(), done.status.is_ok() ? read.place.length : 0);
   if (read.ahead) bytes_ahead_ -= read.place.length;
-  const bool still_referenced = deps_.blobs.references(read.blob) > 1;  // by more than this read
+  const bool still_referenced = deps_.blobs.references(blob) > 1;  // by more than this read
   if (!still_referenced || !done.status.is_ok()) {
     deps_.pool.free_blob_range(read.place.segment, read.place.offset, read.place.length);
-    if (still_referenced) on_read_failed(read.blob, done.status);
+    if (still_referenced) on_read_failed(blob, done.status);
   } else {
-    on_loaded(read.blob, read.place);
+    on_loaded(blob, read.place);
   }
-  deps_.blobs.release(read.blob);
+  read.blob.release();  // here and not in its destructor, which a simulated death could not leave
 }
 
 void Loader::on_loaded(std::uint32_t blob, const BlobLocation& place) {

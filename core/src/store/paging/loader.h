@@ -56,6 +56,9 @@ class Loader {
   using Changed = std::function<void(const IdBytes&)>;
 
   explicit Loader(const LoaderDeps& deps) : deps_(deps) {}
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+  ~Loader();
   void on_changed(Changed changed) { changed_ = std::move(changed); }
 
   // Loads the object for somebody who waits for it; no effect if it is resident or already requested.
@@ -85,7 +88,7 @@ class Loader {
 
  private:
   struct Read {
-    std::uint32_t blob = 0;
+    BlobRef blob;  // stays while it is read, whatever happens to its objects
     BlobLocation place;
     bool ahead = false;  // as it was started
   };

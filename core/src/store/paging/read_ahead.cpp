@@ -158,14 +158,13 @@ ReadAhead::Run& ReadAhead::replaceable(std::uint32_t set, std::uint32_t reader, 
 }
 
 std::vector<const ReadAhead::Run*> ReadAhead::active(std::uint64_t now_ns) const {
-  std::vector<const Run*> found;
+  std::vector<const Run*> runs;
   for (const Run& run : runs_) {
     const bool is_known = run.declared || run.steps >= kConfirmedSteps;
-    if (run.used && is_known && now_ns < run.used_ns + kInactiveNs) found.push_back(&run);
+    if (run.used && is_known && now_ns < run.used_ns + kInactiveNs) runs.push_back(&run);
   }
-  std::sort(found.begin(), found.end(),
-            [](const Run* left, const Run* other) { return left->used_ns > other->used_ns; });
-  return found;
+  std::sort(runs.begin(), runs.end(), [](const Run* left, const Run* other) { return left->used_ns > other->used_ns; });
+  return runs;
 }
 
 }  // namespace entrepot

@@ -12,6 +12,12 @@ constexpr std::uint64_t kPauseNs = 1'000'000'000;
 
 }  // namespace
 
+// The daemon ends, and writes may be in progress: their blobs stay as they are.
+SpillWriter::~SpillWriter() {
+  for (auto& [ticket, write] : writes_)
+    write.blob.detach();
+}
+
 void SpillWriter::pause() { paused_until_ns_ = deps_.clock.monotonic_ns() + kPauseNs; }
 
 void SpillWriter::write(std::uint32_t slot) {
@@ -19,12 +25,12 @@ void SpillWriter::write(std::uint32_t slot) {
   for (const std::uint32_t blob : deps_.catalog.blobs_of(slot)) {
     if (!blobs.is_resident(blob) || blobs.copy(blob) != 0 || blobs_.contains(blob)) continue;
     const BlobLocation place = blobs.place(blob);
+    BlobRef ref = deps_.blobs.retain(blob);
     const std::uint64_t ticket = next_ticket_++;
     if (!deps_.spill->write(ticket, blobs.key(blob), place).is_ok()) return pause();
-    deps_.blobs.retain(blob);
     rate_.begin(deps_.clock.monotonic_ns());
     blobs_.insert(blob);
-    writes_.emplace(ticket, Write{blob, place.length});
+    writes_.emplace(ticket, Write{std::move(ref), place.length});
     bytes_in_flight_ += place.length;
   }
 }
@@ -37,9 +43,9 @@ void SpillWriter::write_to_evict(std::uint32_t slot) {
 SpillWriter::Written SpillWriter::complete(const SpillCompletion& done) {
   const auto it = writes_.find(done.ticket);
   if (it == writes_.end()) return {};
-  const Write write = it->second;
+  Write write = std::move(it->second);
   writes_.erase(it);
-  blobs_.erase(write.blob);
+  blobs_.erase(write.blob.blob());
   bytes_in_flight_ -= write.bytes;
   rate_.end(deps_.clock.monotonic_ns(), done.status.is_ok() ? write.bytes : 0);
   Written written;
@@ -48,15 +54,15 @@ SpillWriter::Written SpillWriter::complete(const SpillCompletion& done) {
   } else {
     on_failed(write, done.status);
   }
-  deps_.blobs.release(write.blob);
+  write.blob.release();  // here and not in its destructor, which a simulated death could not leave
   return written;
 }
 
 SpillWriter::Written SpillWriter::on_written(const Write& write, SpillLocation copy) {
   if (std::exchange(failing_, false)) log_info("writing copies to disk works again");
-  deps_.blobs.set_copy(write.blob, copy);
+  deps_.blobs.set_copy(write.blob.blob(), copy);
   Written written;
-  for (const std::uint32_t slot : deps_.blobs.referencing_slots(write.blob)) {
+  for (const std::uint32_t slot : deps_.blobs.referencing_slots(write.blob.blob())) {
     if (!deps_.catalog.directory().is_findable(slot) || !deps_.residency.is_clean(slot)) continue;
     deps_.manifest.remember(slot);
     written.clean.push_back(slot);
@@ -71,7 +77,7 @@ void SpillWriter::on_failed(const Write& write, const Status& why) {
   if (!std::exchange(failing_, true)) {  // log once for a series of failures
     log_warning("cannot write copies to disk: ", why.message());
   }
-  for (const std::uint32_t slot : deps_.blobs.referencing_slots(write.blob))
+  for (const std::uint32_t slot : deps_.blobs.referencing_slots(write.blob.blob()))
     leaving_.erase(slot);
 }
 

@@ -38,6 +38,9 @@ struct SpillWriterDeps {  // all must outlive the writer
 class SpillWriter {
  public:
   explicit SpillWriter(const SpillWriterDeps& deps) : deps_(deps) {}
+  SpillWriter(const SpillWriter&) = delete;
+  SpillWriter& operator=(const SpillWriter&) = delete;
+  ~SpillWriter();
 
   // Starts writing those of the object's blobs that have no copy.
   void write(std::uint32_t slot);
@@ -65,7 +68,7 @@ class SpillWriter {
 
  private:
   struct Write {
-    std::uint32_t blob = 0;
+    BlobRef blob;  // stays while it is written, whatever happens to its objects
     std::uint64_t bytes = 0;
   };
 

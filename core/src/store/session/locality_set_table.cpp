@@ -84,8 +84,8 @@ Result<std::uint32_t> LocalitySetTable::index_of(std::uint32_t handle, std::uint
 }
 
 Result<std::uint32_t> LocalitySetTable::define(std::uint32_t session, std::string_view name, const SetChange& change) {
-  if (const std::uint32_t* found = find(session, name)) {
-    const std::uint32_t index = *found;
+  if (const std::uint32_t* existing = find(session, name)) {
+    const std::uint32_t index = *existing;
     const SetAttributes requested = change.apply(attributes(index));
     RETURN_IF_ERROR(check_attributes(requested));
     table_.at(index).attributes.store(requested.pack(), std::memory_order_release);

@@ -118,8 +118,8 @@ Result<std::uint32_t> SessionTable::open(std::string_view scope, std::string_vie
                                          std::uint64_t default_ttl_seconds) {
   RETURN_IF_ERROR(check_text("scope", scope, kScopeMaxBytes));
   RETURN_IF_ERROR(check_text("session's name", name, kSessionMaxBytes));
-  if (const std::uint32_t* found = find(scope, name)) {
-    const std::uint32_t index = *found;
+  if (const std::uint32_t* existing = find(scope, name)) {
+    const std::uint32_t index = *existing;
     if (limits != nullptr) set_limits(index, *limits);
     touch(index);
     return index;

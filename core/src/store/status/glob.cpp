@@ -12,13 +12,13 @@ bool match_set(std::string_view pattern, std::size_t at, char c, std::size_t& en
   const bool negated = i < pattern.size() && pattern[i] == '!';
   if (negated) ++i;
   const std::size_t first = i;
-  bool found = false;
+  bool matches = false;
   while (i < pattern.size() && (pattern[i] != ']' || i == first)) {
     if (i + 2 < pattern.size() && pattern[i + 1] == '-' && pattern[i + 2] != ']') {
-      found = found || (pattern[i] <= c && c <= pattern[i + 2]);
+      matches = matches || (pattern[i] <= c && c <= pattern[i + 2]);
       i += 3;
     } else {
-      found = found || pattern[i] == c;
+      matches = matches || pattern[i] == c;
       ++i;
     }
   }
@@ -27,7 +27,7 @@ bool match_set(std::string_view pattern, std::size_t at, char c, std::size_t& en
     return c == '[';
   }
   end = i + 1;
-  return found != negated;
+  return matches != negated;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Live : ::testing::Test {
   std::uint32_t add_ready(std::uint64_t bytes = 2 * kMiB) {
     const Result<std::uint32_t> added = live.add(bytes, false);
     EXPECT_TRUE(added.is_ok());
-    machine.source.there[{*added, live.table().generation(*added)}] = bytes;
+    machine.source.files[{*added, live.table().generation(*added)}] = bytes;
     live.set_ready(*added, MemoryKind::kSmallPages);
     return *added;
   }

@@ -62,7 +62,7 @@ TEST_F(Adopter, ASegmentWhoseBlobsAreGoneIsFree) {
 TEST_F(Adopter, WhatIsNotThereIsNotAdopted) {
   const std::uint32_t gone = daemon->parts.make(2 * kMiB);
   const std::uint32_t damaged = daemon->parts.make(2 * kMiB);
-  machine.source.there.erase({gone, generation(gone)});
+  machine.source.files.erase({gone, generation(gone)});
   SegmentTable(machine.control).table().at(damaged).bytes = 4 * kMiB;
   machine.source.at_once = false;
   LeaseWait wait;

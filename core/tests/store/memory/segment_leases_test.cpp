@@ -84,6 +84,20 @@ TEST_F(SegmentLeasesTest, WaitsForItsSegmentAndTakesThatAndNoOther) {
   EXPECT_EQ(wait.segment, kNoSegment);
 }
 
+TEST_F(SegmentLeasesTest, ASegmentThatIsTooSmallIsNotTakenEvenIfItWasMadeForTheRequest) {
+  machine.source.at_once = false;
+  LeaseWait wait;
+  ASSERT_TRUE(leases.lease(kFirst, kMiB, 0, wait).is_ok());
+  const std::uint32_t small = wait.segment;
+  ASSERT_NE(small, kNoSegment);
+  machine.source.finish_all();
+  const auto larger = leases.lease(kFirst, 4 * kMiB, 0, wait);
+  ASSERT_TRUE(larger.is_ok()) << larger.status().to_string();
+  EXPECT_FALSE(larger->has_value());
+  EXPECT_NE(wait.segment, small);
+  EXPECT_EQ(live.leased_bytes(), 0U);
+}
+
 TEST_F(SegmentLeasesTest, AMachineThatRefusesAtOnceGivesASmallerSegmentOrNone) {
   machine.source.machine_bytes = 2 * kMiB;
   EXPECT_EQ(grant(kFirst, kMiB, 6 * kMiB).segment_bytes, 2 * kMiB);

@@ -112,7 +112,7 @@ class ClusterCache:
         return self.index.synced and all(informer.connected_for() > 0 for informer in informers)
 
     def problems(self) -> list[Failure]:
-        """What cannot be followed at the moment."""
+        """Errors of informers that cannot follow their resources at the moment."""
         return [
             Failure(_error_reason(error), f"cannot watch {name}: {error}")
             for name, informer in self.informers.items()
@@ -256,7 +256,7 @@ class IndexReader:
 
 
 def _gated_pod_paths(gates: Collection[str] | None) -> dict[str, str]:
-    """Where to look for waiting pods: names of informers by path."""
+    """Paths under which waiting pods are watched, with names for their informers."""
     if gates is None:
         return {}
     if not gates:

@@ -81,7 +81,7 @@ class LocationIndex:
             The known objects; one that no live store holds has no nodes: it is lost.
         """
         now = self._now()
-        found: dict[str, dict[str, int]] = {}
+        located: dict[str, dict[str, int]] = {}
         with self._lock:
             for object_id in ids:
                 replicas = self._objects.get(_object_key(object_id))
@@ -91,8 +91,8 @@ class LocationIndex:
                 for replica in replicas:
                     if replica.available and self._is_live(replica.lease, now):
                         bytes_by_node[replica.node] = max(replica.bytes, bytes_by_node.get(replica.node, 0))
-                found[object_id] = bytes_by_node
-        return found
+                located[object_id] = bytes_by_node
+        return located
 
     def nodes(self) -> Mapping[str, Node] | None:
         """The cluster's nodes by name, read-only; None: not read yet, or not allowed to be."""

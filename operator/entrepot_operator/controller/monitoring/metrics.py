@@ -9,7 +9,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """What the operator counts, in a registry of its own. Thread-safe.
+    """The operator's counters, in a registry of their own. Thread-safe.
 
     Attributes:
         registry: of everything that ``/metrics`` shows. What has numbers of its own registers itself as a collector.

@@ -54,7 +54,7 @@ class OwnedResource:
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """How the memory of a node's store is divided, in bytes.
+    """Division of the memory of a node's store, in bytes.
 
     Attributes:
         capacity: of the store.

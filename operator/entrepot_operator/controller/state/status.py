@@ -183,18 +183,18 @@ def _degraded(snapshot: StoreSnapshot, problems: Sequence[Failure]) -> Condition
 
 def _problems(snapshot: StoreSnapshot) -> list[Failure]:
     """All problems, in a stable order."""
-    found = list(snapshot.failures)
+    problems = list(snapshot.failures)
     publishes = snapshot.spec is None or snapshot.spec.publish.enabled
     for store_pod in sorted(snapshot.pods, key=lambda pod: (pod.node, pod.name)):
         if store_pod.problem:
-            found.append(
+            problems.append(
                 Failure("PodTrouble", f"node {store_pod.node or 'unknown'}: pod {store_pod.name}: {store_pod.problem}")
             )
         elif store_pod.ready and publishes and store_pod.node not in snapshot.live_nodes:
-            found.append(
+            problems.append(
                 Failure(
                     "NotHeard",
                     f"node {store_pod.node}: the store responds, but its publisher has not renewed its lease",
                 )
             )
-    return found
+    return problems

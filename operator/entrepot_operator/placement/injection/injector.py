@@ -36,7 +36,7 @@ MAX_RECORDED_NODES = 10  # nodes in the record
 
 @dataclass(frozen=True)
 class WorkloadContext:
-    """What a pod gets from the workload that it is part of.
+    """Properties that a pod gets from its workload.
 
     Attributes:
         volumes: names of volumes in addition to its own.
@@ -59,7 +59,7 @@ class Injection:
 
     Attributes:
         pod: the pod, of the same kind as the argument.
-        found: where its inputs are.
+        inputs: where its inputs are.
         pulls: nodes and zones that attract it.
         required: nodes that it is bound to; empty: none.
         store: how a store is required: ``"preferred"``, ``"required"`` or ``"off"``.
@@ -69,7 +69,7 @@ class Injection:
     """
 
     pod: Any
-    found: LocatedInputs
+    inputs: LocatedInputs
     pulls: list[NodeScore] = field(default_factory=list[NodeScore])
     required: list[str] = field(default_factory=list[str])
     store: str = "off"
@@ -195,8 +195,8 @@ def _inject(
     injection = Injection(pod, LocatedInputs(), added=record.InjectionDiff(created=list(context.created_entries)))
     required_ids = dict.fromkeys((*explicit_ids[0], *requested.requires))
     required_ids.update(dict.fromkeys(_own_part(pod, (*explicit_ids[1], *requested.partitioned), requested, injection)))
-    injection.found = scoring.locate_inputs(required_ids, locations)
-    injection.reasons += _input_warnings(injection.found, requested)
+    injection.inputs = scoring.locate_inputs(required_ids, locations)
+    injection.reasons += _input_warnings(injection.inputs, requested)
     if _is_windows(spec):
         injection.reasons.append(PlacementWarning("windows", "stores run on Linux only, and this pod runs on Windows"))
     else:
@@ -277,8 +277,8 @@ def _add_affinity(
         return
     preferred: list[dict[str, Any]] = []
     bound_nodes: set[str] = set()
-    if requested.locality != "off" and injection.found.nbytes:
-        candidates = scoring.find_candidates(injection.found, nodes, constraints, cluster_config)
+    if requested.locality != "off" and injection.inputs.nbytes:
+        candidates = scoring.find_candidates(injection.inputs, nodes, constraints, cluster_config)
         injection.pulls, warnings = scoring.score_candidates(candidates, cluster_config)
         injection.reasons += candidates.warnings + warnings
         preferred = scoring.preferred_terms(injection.pulls, cluster_config)
@@ -297,7 +297,7 @@ def _require_holders(
     holders = {
         name: node.labels[cluster_config.hostname_label]
         for name, node in candidates.nodes.items()
-        if injection.found.object_counts[name] == injection.found.located
+        if injection.inputs.object_counts[name] == injection.inputs.located
         and cluster_config.hostname_label in node.labels
     }
     if not holders:
@@ -360,8 +360,8 @@ def _write_record(
         "store": injection.store,
         "objects": {
             "required": required_count,
-            "located": injection.found.located,
-            "bytes": sum(injection.found.nbytes.values()),
+            "located": injection.inputs.located,
+            "bytes": sum(injection.inputs.nbytes.values()),
         },
         "nodes": [
             [entry.kind, entry.value, entry.nbytes, entry.weight] for entry in injection.pulls[:MAX_RECORDED_NODES]

@@ -23,7 +23,7 @@ INHERITED_AFFINITY = "inherited-affinity"  # in ``created``: a copy of the affin
 
 @dataclass
 class InjectionDiff:
-    """What one injection added to a pod.
+    """Additions of one injection to a pod.
 
     Attributes:
         preferred: preferred scheduling terms.
@@ -142,7 +142,7 @@ def _sorted_by(items: list[dict[str, Any]] | None, key: str) -> list[dict[str, A
 
 
 def created_entries(pod: Mapping[str, Any]) -> list[str]:
-    """What an earlier injection recorded as created; empty if there was none.
+    """Return the entries that an earlier injection recorded as created; empty if there was none.
 
     Raises:
         As :func:`remove_injection`.

@@ -25,7 +25,7 @@ def report_lines(
         injection: its injection.
         injections_by_ordinal: for an indexed set, the injection that each pod will get, by ordinal.
     """
-    inputs = injection.found
+    inputs = injection.inputs
     required_count = inputs.located + len(inputs.unknown) + len(inputs.lost)
     report = [where]
     report.append(
@@ -43,7 +43,7 @@ def report_lines(
         report.append(f"  container {name}: {', '.join([*paths, *injection.added.env.get(name, [])])}")
     for ordinal, pod_injection in list((injections_by_ordinal or {}).items())[:MAX_SHOWN]:
         best = f"most of it on {pod_injection.pulls[0].value}" if pod_injection.pulls else "on no known node"
-        report.append(f"  pod {ordinal}: {human_bytes(sum(pod_injection.found.nbytes.values()))}, {best}")
+        report.append(f"  pod {ordinal}: {human_bytes(sum(pod_injection.inputs.nbytes.values()))}, {best}")
     if injections_by_ordinal and len(injections_by_ordinal) > MAX_SHOWN:
         report.append(f"  and {len(injections_by_ordinal) - MAX_SHOWN} more pods")
     report += [f"  {'problem' if warning.is_problem else 'note'}: {warning.text}" for warning in injection.reasons]

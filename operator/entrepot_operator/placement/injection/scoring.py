@@ -25,7 +25,7 @@ MAX_REQUIRED_NODES = 1000
 
 @dataclass
 class LocatedInputs:
-    """Where required objects are.
+    """Locations of required objects.
 
     Attributes:
         located: number of objects with a location.
@@ -93,7 +93,7 @@ def partition(partitioned: Sequence[str], ordinal: int, pods: int) -> Sequence[s
 
 @dataclass(frozen=True)
 class NodeScore:
-    """How strongly one node or zone attracts the pod.
+    """Weight of one node or zone for the pod.
 
     Attributes:
         kind: ``"host"`` or ``"zone"``.

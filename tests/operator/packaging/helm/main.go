@@ -1,8 +1,8 @@
-// Command helm does what "helm lint" and "helm template" do with a chart in a folder, by Helm's own packages:
+// Command helm runs "helm lint" and "helm template" on a chart in a folder, using Helm's own packages:
 //
 //	helm CHART NAMESPACE KUBE-VERSION < values.json
 //
-// It prints the rendered files as one JSON object, by name, and the findings of the linter to standard error.
+// It prints the rendered files as one JSON object, by name, and the linter's findings to standard error.
 package main
 
 import (
@@ -28,11 +28,11 @@ func main() {
 	values := map[string]any{}
 	check(json.NewDecoder(os.Stdin).Decode(&values))
 
-	found := lint.RunAll(folder, values, namespace, lint.WithKubeVersion(version))
-	for _, message := range found.Messages {
+	result := lint.RunAll(folder, values, namespace, lint.WithKubeVersion(version))
+	for _, message := range result.Messages {
 		fmt.Fprintln(os.Stderr, message)
 	}
-	if found.HighestSeverity > support.InfoSev {
+	if result.HighestSeverity > support.InfoSev {
 		os.Exit(1)
 	}
 
@@ -41,9 +41,9 @@ func main() {
 	capabilities := common.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = *version
 	release := common.ReleaseOptions{Name: "entrepot", Namespace: namespace, Revision: 1, IsInstall: true}
-	given, err := util.ToRenderValues(chart, values, release, capabilities)
+	renderValues, err := util.ToRenderValues(chart, values, release, capabilities)
 	check(err)
-	files, err := engine.Render(chart, given)
+	files, err := engine.Render(chart, renderValues)
 	check(err)
 	check(json.NewEncoder(os.Stdout).Encode(files))
 }

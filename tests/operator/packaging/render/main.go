@@ -2,14 +2,15 @@
 // Helm's functions that this chart calls. Helm itself takes minutes to build (../helm); this takes seconds and needs
 // only the standard library.
 //
-//	render TEMPLATES < {"Values": …, "Release": …, "Chart": …, "there": {"Deployment": […]}}
+//	render TEMPLATES < {"Values": …, "Release": …, "Chart": …, "existing": {"Deployment": […]}}
 //
-// "there" holds the results of "lookup" by kind. The rendered files are printed as one JSON object, by name.
+// "existing" holds the results of "lookup" by kind. The rendered files are printed as one JSON object, by name.
 package main
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,13 +20,13 @@ import (
 )
 
 func main() {
-	given := map[string]any{}
+	values := map[string]any{}
 	decoder := json.NewDecoder(os.Stdin)
 	decoder.UseNumber()
-	check(decoder.Decode(&given))
-	there, _ := given["there"].(map[string]any)
+	check(decoder.Decode(&values))
+	existing, _ := values["existing"].(map[string]any)
 	root := template.New("").Option("missingkey=zero")
-	root.Funcs(functions(root, there))
+	root.Funcs(functions(root, existing))
 	paths, err := filepath.Glob(filepath.Join(os.Args[1], "*"))
 	check(err)
 	for _, path := range paths {
@@ -33,20 +34,20 @@ func main() {
 		check(err)
 		template.Must(root.New(filepath.Base(path)).Parse(string(text)))
 	}
-	made := map[string]string{}
+	files := map[string]string{}
 	for _, path := range paths {
 		name := filepath.Base(path)
 		if strings.HasPrefix(name, "_") {
 			continue
 		}
 		var text bytes.Buffer
-		check(root.ExecuteTemplate(&text, name, given))
-		made[name] = strings.ReplaceAll(text.String(), "<no value>", "")
+		check(root.ExecuteTemplate(&text, name, values))
+		files[name] = strings.ReplaceAll(text.String(), "<no value>", "")
 	}
-	check(json.NewEncoder(os.Stdout).Encode(made))
+	check(json.NewEncoder(os.Stdout).Encode(files))
 }
 
-func functions(root *template.Template, there map[string]any) template.FuncMap {
+func functions(root *template.Template, existing map[string]any) template.FuncMap {
 	return template.FuncMap{
 		"include": func(name string, data any) (string, error) {
 			var text bytes.Buffer
@@ -54,9 +55,9 @@ func functions(root *template.Template, there map[string]any) template.FuncMap {
 			return text.String(), err
 		},
 		"lookup": func(_, kind, _, _ string) map[string]any {
-			return map[string]any{"items": there[kind]}
+			return map[string]any{"items": existing[kind]}
 		},
-		"fail":    func(why string) (string, error) { return "", fmt.Errorf("%s", why) },
+		"fail":    func(message string) (string, error) { return "", errors.New(message) },
 		"toYaml":  func(value any) string { return strings.TrimPrefix(yaml(value, 0), "\n") },
 		"toJson":  func(value any) (string, error) { text, err := json.Marshal(value); return string(text), err },
 		"quote":   func(value any) string { return fmt.Sprintf("%q", fmt.Sprint(value)) },
@@ -70,43 +71,43 @@ func functions(root *template.Template, there map[string]any) template.FuncMap {
 		},
 		"join": func(by string, values any) string {
 			var texts []string
-			for _, one := range values.([]any) {
-				texts = append(texts, fmt.Sprint(one))
+			for _, value := range values.([]any) {
+				texts = append(texts, fmt.Sprint(value))
 			}
 			return strings.Join(texts, by)
 		},
 		"splitList": func(by, text string) []any {
-			var found []any
-			for _, one := range strings.Split(text, by) {
-				found = append(found, one)
+			var parts []any
+			for _, part := range strings.Split(text, by) {
+				parts = append(parts, part)
 			}
-			return found
+			return parts
 		},
 		"list":   func(values ...any) []any { return values },
-		"append": func(values []any, one any) []any { return append(append([]any{}, values...), one) },
-		"has": func(one any, values []any) bool {
-			for _, each := range values {
-				if each == one {
+		"append": func(values []any, value any) []any { return append(append([]any{}, values...), value) },
+		"has": func(value any, values []any) bool {
+			for _, item := range values {
+				if item == value {
 					return true
 				}
 			}
 			return false
 		},
 		"dict": func(pairs ...any) map[string]any {
-			made := map[string]any{}
-			for place := 0; place < len(pairs); place += 2 {
-				made[pairs[place].(string)] = pairs[place+1]
+			dict := map[string]any{}
+			for i := 0; i < len(pairs); i += 2 {
+				dict[pairs[i].(string)] = pairs[i+1]
 			}
-			return made
+			return dict
 		},
 		"get": func(from map[string]any, key string) any {
-			if found, ok := from[key]; ok {
-				return found
+			if value, ok := from[key]; ok {
+				return value
 			}
 			return ""
 		},
 		"set":      func(to map[string]any, key string, value any) map[string]any { to[key] = value; return to },
-		"deepCopy": func(value any) any { return copied(value) },
+		"deepCopy": func(value any) any { return deepCopy(value) },
 		"mergeOverwrite": func(to, from map[string]any) map[string]any {
 			for key, value := range from {
 				to[key] = value
@@ -116,13 +117,13 @@ func functions(root *template.Template, there map[string]any) template.FuncMap {
 	}
 }
 
-func copied(value any) any {
+func deepCopy(value any) any {
 	if from, ok := value.(map[string]any); ok {
-		made := map[string]any{}
-		for key, one := range from {
-			made[key] = copied(one)
+		to := map[string]any{}
+		for key, item := range from {
+			to[key] = deepCopy(item)
 		}
-		return made
+		return to
 	}
 	return value
 }
@@ -130,29 +131,29 @@ func copied(value any) any {
 // yaml formats a value in block style: each collection starts on a new line.
 func yaml(value any, depth int) string {
 	pad := "\n" + strings.Repeat("  ", depth)
-	switch one := value.(type) {
+	switch value := value.(type) {
 	case map[string]any:
-		if len(one) == 0 {
+		if len(value) == 0 {
 			return " {}"
 		}
 		var keys []string
-		for key := range one {
+		for key := range value {
 			keys = append(keys, key)
 		}
 		sort.Strings(keys)
 		var text strings.Builder
 		for _, key := range keys {
 			name, _ := json.Marshal(key)
-			text.WriteString(pad + string(name) + ":" + yaml(one[key], depth+1))
+			text.WriteString(pad + string(name) + ":" + yaml(value[key], depth+1))
 		}
 		return text.String()
 	case []any:
-		if len(one) == 0 {
+		if len(value) == 0 {
 			return " []"
 		}
 		var text strings.Builder
-		for _, each := range one {
-			text.WriteString(pad + "-" + yaml(each, depth+1))
+		for _, item := range value {
+			text.WriteString(pad + "-" + yaml(item, depth+1))
 		}
 		return text.String()
 	}

@@ -281,7 +281,7 @@ class AirflowServer:
         return Outcome(transport, report, seconds, begin, end, sums, travelled)
 
     def _xcom_entry(self, path: str, task: str) -> str:
-        """What Airflow's database stores in place of a task's value."""
+        """The entry in Airflow's database that stands for a task's value."""
         value = self._api.call_with_retries(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
         return value if isinstance(value, str) else json.dumps(value)
 

@@ -241,7 +241,7 @@ def executor_pods(run: Any, try_number: int) -> dict[str, Any]:
 
 
 def pod_error(ti: Any, locality: str) -> list[str]:
-    """How the executor's code fails for a task whose pod has an invalid annotation."""
+    """The error of the executor's code for a task whose pod has an invalid annotation."""
     from airflow.providers.cncf.kubernetes.exceptions import PodMutationHookException
     from kubernetes.client import V1ObjectMeta, V1Pod
 

@@ -1,0 +1,94 @@
+#include "store/admission.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kBytesPerClient = 128U << 10;  // of capacity, per admissible client
+constexpr std::uint64_t kMinClients = 64;
+
+}  // namespace
+
+Status Admission::reserve_for_client(std::uint64_t bytes) {
+  Status taken = deps_.budget.reserve(BudgetItem::kPinTables, bytes);
+  while (taken.code() == Code::kStoreFull && deps_.pager.reclaim(bytes, Pager::Purpose::kNew))
+    taken = deps_.budget.reserve(BudgetItem::kPinTables, bytes);
+  return taken;
+}
+
+Status Admission::check_client_limit(bool forked) const {
+  const std::uint64_t most =
+      std::clamp<std::uint64_t>(deps_.options.capacity_bytes / kBytesPerClient, kMinClients, kMaxClients);
+  const auto& all = deps_.clients.all();
+  if (all.size() >= most) {
+    return Status(Code::kStoreFull,
+                  concat("a store of ", format_bytes(deps_.options.capacity_bytes), " supports ", most,
+                         " clients, and all are connected: end processes that no longer need it, share one connection "
+                         "between threads, or start the daemon with a larger --size"),
+                  true);
+  }
+  if (!forked) return Status::ok();
+  const auto forks = static_cast<std::uint64_t>(
+      std::count_if(all.begin(), all.end(), [](const auto& entry) { return entry.second.identity.forked; }));
+  if (forks < most / 2) return Status::ok();
+  return Status(Code::kStoreFull,
+                concat("a store of ", format_bytes(deps_.options.capacity_bytes), " supports ", most / 2,
+                       " forked clients, and all are connected: end forked processes that no longer need "
+                       "it, close the store before forking, or start the daemon with a larger --size"),
+                true);
+}
+
+// Leases from free memory, or from what the pager can free at once.
+Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
+  while (true) {
+    Result<std::optional<LeaseGrant>> grant =
+        deps_.pool.lease(request.client, request.min_bytes, request.want_bytes, request.wait);
+    const bool no_memory = grant.is_ok() && !grant->has_value() && request.wait.segment == kNoSegment;
+    if (!no_memory) return grant;
+    // Evicts nothing for a request that would not fit even then.
+    ImmovableMemory immovable;
+    const Fit fit = fits_after_eviction(request, immovable);
+    if (fit == Fit::kNever) return never_fits_error(request, immovable);
+    if (fit == Fit::kLater) return grant;
+    request.remedies.evicting = request.remedies.evicting || deps_.pager.enabled();
+    if (!deps_.pager.reclaim(request.min_bytes, Pager::Purpose::kNew)) return grant;
+  }
+}
+
+// Other clients' pins go away by themselves and are waited for. Not so what the requester itself pins while it waits,
+// what users keep in memory, and everything that is not payload.
+Admission::Fit Admission::fits_after_eviction(const PendingLease& request, ImmovableMemory& immovable) const {
+  immovable = deps_.pager.immovable(request.origin.client);
+  const std::uint64_t fixed = deps_.pager.enabled() ? deps_.budget.fixed_bytes() : 0;
+  const std::uint64_t stays = fixed + immovable.own + immovable.user_pinned;
+  const auto fits_beside = [&](std::uint64_t taken) {
+    return taken <= deps_.options.capacity_bytes && request.min_bytes <= deps_.options.capacity_bytes - taken;
+  };
+  if (!fits_beside(stays)) return Fit::kNever;
+  return fits_beside(stays + immovable.others) ? Fit::kNow : Fit::kLater;
+}
+
+Status Admission::never_fits_error(const PendingLease& request, const ImmovableMemory& immovable) const {
+  return Status(Code::kStoreFull,
+                concat("no room for ", format_bytes(request.min_bytes), " (", request.min_bytes,
+                       " bytes), and waiting would not help: of ", format_bytes(deps_.options.capacity_bytes),
+                       ", this process itself pins ", format_bytes(immovable.own), ", users pin ",
+                       format_bytes(immovable.user_pinned), " in memory, and other processes pin ",
+                       format_bytes(immovable.others),
+                       ". Nothing was evicted for it. Release values that this process holds, then put again; ",
+                       deps_.report.describe_holders({})));
+}
+
+Status Admission::store_full_error(const PendingLease& request) const {
+  const bool provisioning = request.wait.segment != kNoSegment;
+  return Status(
+      Code::kStoreFull,
+      concat(provisioning ? "memory was not provisioned in time for " : "no room for ", format_bytes(request.min_bytes),
+             " (", request.min_bytes, " bytes): ", deps_.report.describe_holders(request.remedies)),
+      true);
+}
+
+}  // namespace entrepot

@@ -1,0 +1,103 @@
+// Surplus memory and write bursts alone, with timers that the test runs.
+#include "store/memory/surplus_memory.h"
+
+#include "store/memory/write_burst.h"
+#include "store/object_fixture.h"
+
+namespace entrepot::testing {
+namespace {
+
+struct SurplusMemoryAlone : ::testing::Test {
+  void advance_ms(std::uint64_t ms) {
+    f.clock.advance_ms(ms);
+    timers.run_due(f.clock.monotonic_ns());
+  }
+  // A free segment, of memory that a client has had.
+  void free_a_segment() {
+    f.lease(16 * kMiB);
+    surplus.track();
+    f.pool.client_died(kClient);
+    surplus.track();
+  }
+  [[nodiscard]] std::uint64_t committed() const { return f.pool.committed_bytes(); }
+
+  ControlMemory memory = control_memory();
+  ObjectFixture f{memory};
+  Timers timers;
+  bool is_awaited = false;
+  SurplusMemory surplus{{f.pool, timers, f.clock, 30, [this] { return is_awaited; }}};
+};
+
+TEST_F(SurplusMemoryAlone, WithoutAFreedSegmentNothingIsDue) {
+  surplus.track();
+  EXPECT_EQ(timers.next_ns(), kNoDeadline);
+}
+
+TEST_F(SurplusMemoryAlone, GoesBackAfterACalmWhile) {
+  free_a_segment();
+  EXPECT_EQ(timers.next_ns(), f.clock.monotonic_ns() + 30'000'000'000);
+  const std::uint64_t before = committed();
+  advance_ms(29'999);
+  EXPECT_EQ(committed(), before);
+  advance_ms(1);
+  EXPECT_LT(committed(), before);
+  for (int step = 0; step < 100 && timers.next_ns() != kNoDeadline; ++step) {
+    surplus.track();
+    advance_ms(100);
+  }
+  EXPECT_EQ(timers.next_ns(), kNoDeadline);
+  EXPECT_EQ(committed(), f.pool.warm_target_bytes());
+}
+
+TEST_F(SurplusMemoryAlone, StaysWhileSegmentsAreTakenOrARequestWaits) {
+  free_a_segment();
+  advance_ms(20'000);
+  f.lease(4 * kMiB);
+  surplus.track();
+  const std::uint64_t before = committed();
+  EXPECT_EQ(timers.next_ns(), f.clock.monotonic_ns() + 30'000'000'000);
+  is_awaited = true;
+  advance_ms(30'000);
+  EXPECT_EQ(committed(), before);
+  EXPECT_EQ(timers.next_ns(), f.clock.monotonic_ns() + 30'000'000'000);
+  is_awaited = false;
+  f.pool.client_died(kClient);
+  f.lease(4 * kMiB);  // at the last moment, and not tracked
+  advance_ms(30'000);
+  EXPECT_EQ(timers.next_ns(), f.clock.monotonic_ns() + 30'000'000'000);
+}
+
+TEST_F(SurplusMemoryAlone, IsNeverGivenBackIfThatIsOff) {
+  SurplusMemory off{{f.pool, timers, f.clock, 0, [] { return false; }}};
+  f.lease(16 * kMiB);
+  f.pool.client_died(kClient);
+  off.track();
+  EXPECT_EQ(timers.next_ns(), kNoDeadline);
+}
+
+TEST(WriteBurst, EndsAWhileAfterTheLastLargeLeaseAndIsBounded) {
+  FakeClock clock;
+  Timers timers;
+  WriteBurst burst(timers, clock);
+  EXPECT_FALSE(burst.in_progress());
+  burst.extend();
+  EXPECT_EQ(timers.next_ns(), clock.monotonic_ns() + kBurstNs);
+  clock.advance_ms(249);
+  EXPECT_TRUE(burst.in_progress());
+  clock.advance_ms(1);
+  EXPECT_FALSE(burst.in_progress());
+  const std::uint64_t begin = clock.monotonic_ns();
+  std::uint64_t leases = 0;
+  do {
+    burst.extend();
+    ++leases;
+    clock.advance_ms(100);
+  } while (burst.in_progress());
+  EXPECT_EQ(clock.monotonic_ns(), begin + kMaxBurstNs) << "although leases follow each other";
+  EXPECT_EQ(leases, 10U);
+  burst.extend();
+  EXPECT_TRUE(burst.in_progress()) << "a new one";
+}
+
+}  // namespace
+}  // namespace entrepot::testing
