@@ -80,7 +80,7 @@ Status Provisioner::start(int event_fd) {
 
 // Signals belong to the event loop: the thread inherits the mask in which they are already blocked.
 Status Provisioner::ensure_running() {
-  if (thread_.joinable()) return Status::ok();
+  if (event_fd_ < 0 || thread_.joinable()) return Status::ok();  // start() sets what the thread reads
   ASSIGN_OR_RETURN(thread_, os::start_thread("the thread that allocates memory", [this] { run(); }));
   return Status::ok();
 }
