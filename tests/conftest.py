@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    import entrepot
     from control_plane import ControlPlane
 
 # Helper modules that are not tests: the control plane (also used by the demo and the benchmarks) and Airflow's
@@ -189,6 +190,15 @@ class Daemon:
             if self._process.poll() is not None or time.monotonic() > end:
                 pytest.fail(f"the daemon does not listen:\n{self._log.read_text()}")
             time.sleep(0.005)
+
+    def kill(self, store: entrepot.Store) -> None:
+        """Kill keeper and daemon at once, so that only what is on disk is left, and close the connection ``store``."""
+        status = store.status()
+        os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
+        os.kill(status["pid"], signal.SIGKILL)
+        os.kill(status["keeper_pid"], signal.SIGKILL)
+        store.close()
+        self.was_killed(status["pid"])
 
     def was_killed(self, daemon_pid: int) -> None:
         """Wait for the end of a keeper and daemon that the test killed, so that :meth:`start` can be called again."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from committed_files import committed_files
 
 # A variable, a function or a type is named after what it holds, does or is.
 VARIABLES = frozenset({"said", "told", "one", "known", "found", "there"})
@@ -213,11 +214,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
     root: Path = parser.parse_args().root
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", *PATTERNS], cwd=root, check=True, capture_output=True
-    ).stdout
-    files = [name for name in listed.decode().split("\0") if name and (root / name).is_file()]
-    lines = violations(root, files)
+    lines = violations(root, committed_files(root, *PATTERNS))
     print("\n".join(lines) if lines else "names: clean")
     return 1 if lines else 0
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from committed_files import committed_files
 
 LIMIT = 400
 SUFFIXES = {".py", ".pyi", ".h", ".hpp", ".cpp", ".sh", ".cmake", ".md"}
@@ -12,11 +13,10 @@ SUFFIXES = {".py", ".pyi", ".h", ".hpp", ".cpp", ".sh", ".cmake", ".md"}
 
 def long_files(root: Path) -> list[tuple[int, str]]:
     """Committed files of more than LIMIT lines, longest first."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True).stdout
     lengths = []
-    for name in listed.decode().split("\0"):
+    for name in committed_files(root):
         path = root / name
-        if path.suffix in SUFFIXES and path.is_file():
+        if path.suffix in SUFFIXES:
             lines = path.read_bytes().count(b"\n")
             if lines > LIMIT:
                 lengths.append((lines, name))

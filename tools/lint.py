@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from committed_files import committed_files
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PYTHON_PLACES = [
@@ -24,17 +26,10 @@ PYTHON_PLACES = [
 ]
 
 
-def _committed(*patterns: str) -> list[str]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", *patterns], cwd=ROOT, check=True, capture_output=True
-    ).stdout
-    return [name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
-
-
 def _checks(fix: bool) -> list[tuple[str, list[str]]]:
     python = str(BIN / "python")
-    sources = _committed("*.h", "*.hpp", "*.cpp", "*.c")
-    places = [place for place in PYTHON_PLACES if _committed(f"{place}/*.py")]
+    sources = committed_files(ROOT, "*.h", "*.hpp", "*.cpp", "*.c")
+    places = [place for place in PYTHON_PLACES if committed_files(ROOT, f"{place}/*.py")]
     if fix:
         checks = [
             ("ruff check", [str(BIN / "ruff"), "check", "--fix", "."]),

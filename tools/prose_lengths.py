@@ -6,10 +6,11 @@ Tables, code blocks and lines with a URL, which cannot be wrapped, may be longer
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from committed_files import committed_files
 
 LIMIT = 120
 _FENCE = re.compile(r" *(`{3,}|~{3,})")
@@ -32,14 +33,11 @@ def long_lines(text: str) -> Iterator[tuple[int, int]]:
 def main() -> int:
     """Print the lines that are too long; return the exit status."""
     root = Path(__file__).resolve().parent.parent
-    listed = subprocess.run(["git", "ls-files", "-z", "--", "*.md"], cwd=root, check=True, capture_output=True).stdout
     count = 0
-    for name in listed.decode().split("\0"):
-        path = root / name
-        if name and path.is_file():
-            for number, length in long_lines(path.read_text(encoding="utf-8")):
-                print(f"{name}:{number}: {length} characters")
-                count += 1
+    for name in committed_files(root, "*.md"):
+        for number, length in long_lines((root / name).read_text(encoding="utf-8")):
+            print(f"{name}:{number}: {length} characters")
+            count += 1
     print(f"{count} lines of prose have more than {LIMIT} characters")
     return 1 if count else 0
 

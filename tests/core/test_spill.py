@@ -126,13 +126,8 @@ def test_what_was_on_disk_outlives_keeper_and_daemon(
         wait_until(lambda: run.info(reference.id).state == "spilled", "the run's value to leave")
         wait_until(lambda: all(small.info(oid).state == "spilled" for oid in oids[:6]), "six values to leave")
         wait_until(lambda: small.status()["spill"]["unrecorded"] == 0, "the manifest to tell of them")
-    status = small.status()
-    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
-    os.kill(status["pid"], signal.SIGKILL)
-    os.kill(status["keeper_pid"], signal.SIGKILL)
-    small.close()
+    spilling.kill(small)
     close_all()
-    spilling.was_killed(status["pid"])
     spilling.start()
     assert np.array_equal(get_value(reference, address=spilling.address), value(99)), "an old reference still holds"
     with entrepot.connect(spilling.address, scope="tests") as reconnected:
@@ -162,12 +157,7 @@ def test_a_name_that_was_rebound_never_leads_to_its_former_object_on_disk(
         oid = small.put(b"2" * size)
         small.put(b"2" * size, id=oid, name="latest", replace=True)
     wait_until(lambda: small.status()["spill"]["unrecorded"] == 0, "the manifest to follow")
-    status = small.status()
-    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
-    os.kill(status["pid"], signal.SIGKILL)
-    os.kill(status["keeper_pid"], signal.SIGKILL)
-    small.close()
-    spilling.was_killed(status["pid"])
+    spilling.kill(small)
     spilling.start()
     with entrepot.connect(spilling.address, scope="tests") as reconnected:
         with pytest.raises(entrepot.ObjectNotFound):

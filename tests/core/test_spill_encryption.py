@@ -48,16 +48,6 @@ def spill_some(store: entrepot.Store, wait_until: Callable[..., None], count: in
     return oids
 
 
-def kill(daemon: Any, store: entrepot.Store) -> None:
-    """Kill keeper and daemon at once, so that only the data on disk is left."""
-    status = store.status()
-    os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
-    os.kill(status["pid"], signal.SIGKILL)
-    os.kill(status["keeper_pid"], signal.SIGKILL)
-    store.close()
-    daemon.was_killed(status["pid"])
-
-
 def refused_start(address: str, *options: str) -> str:
     """Reason why a daemon does not start."""
     command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "64MiB", *options]
@@ -80,7 +70,7 @@ def test_spilled_values_are_restored_only_with_the_key(
     oids = spill_some(store, wait_until)
     status = store.status()["spill"]
     assert status["encrypted"] is True
-    kill(daemon, store)
+    daemon.kill(store)
     disk_bytes = disk_content(tmp_path)
     assert len(disk_bytes) > 4 * MIB or packing == "zstd"
     assert PATTERN not in disk_bytes
@@ -171,7 +161,7 @@ def test_without_its_key_a_daemon_leaves_what_is_on_disk(
     assert "damaged" not in message
     pid = store.status()["pid"]
     if comes_back == "with the store":
-        kill(daemon, store)
+        daemon.kill(store)
         daemon.start()
     elif comes_back == "with the daemon":
         os.kill(pid, signal.SIGKILL)

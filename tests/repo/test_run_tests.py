@@ -19,7 +19,6 @@ from tool_modules import ROOT, load_tool
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """tools/run_tests.py as a module that writes its logs to the test's directory."""
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
     module = load_tool("run_tests", monkeypatch)
     monkeypatch.setattr(module, "LOGS", tmp_path)
     return module

@@ -25,5 +25,9 @@ def load_tool(name: str, registered: pytest.MonkeyPatch | None = None) -> Module
     module = importlib.util.module_from_spec(spec)
     if registered is not None:
         registered.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(ROOT / "tools"))  # as when it is run as a script
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
     return module

@@ -119,7 +119,7 @@ Status set_spill_path(std::string_view text, DaemonConfig& config) {
   }
 }
 
-// 0 stands for the default within this program, so it must not be said.
+// Within this program, 0 stands for the default.
 Status set_size(std::string_view text, DaemonConfig& config) {
   RETURN_IF_ERROR(set_to(config.capacity_bytes, text, parse_bytes));
   if (config.capacity_bytes != 0) return Status::ok();

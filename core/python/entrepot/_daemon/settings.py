@@ -18,7 +18,7 @@ from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable
 SCOPE_MAX_BYTES = 160
 SESSION_MAX_BYTES = 240
 SOCKET_PATH_MAX_BYTES = 107  # size of sun_path in the kernel's sockaddr_un, less the terminating zero
-_SIZE = re.compile(r"[0-9]+(KiB|MiB|GiB|TiB)?")  # syntax of entrepotd --size
+_SIZE = re.compile(r"0*[1-9][0-9]*(KiB|MiB|GiB|TiB)?")  # syntax of entrepotd --size, above 0
 KEYS = (
     "address",
     "scope",
@@ -213,7 +213,7 @@ def resolve(
             f"number of seconds, but got {idle!r}"
         )
     size = _lookup(None, "ENTREPOT_PRIVATE_SIZE", table, "private_size")
-    if size is not None and not (_SIZE.fullmatch(size) and size.strip("KMGTiB").strip("0")):
+    if size is not None and not _SIZE.fullmatch(size):
         raise InvalidArgument(
             "ENTREPOT_PRIVATE_SIZE (private_size in the configuration file) must be a whole number with unit KiB, "
             f"MiB, GiB or TiB, such as 3GiB or 512MiB, or a number of bytes without a unit, above 0, but got {size!r}"
