@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,28 @@ def test_a_million_small_objects_are_counted(make_store: Callable[..., entrepot.
     assert sum(items.values()) == status["budget"]["granted_bytes"]
     assert sum(items.values()) <= 300 * 1_000_000
     assert memfd_bytes(pid) <= 300 * 1_000_000
+
+
+@pytest.mark.parametrize("spills", [False, True])
+def test_removed_objects_leave_room_for_large_ones(
+    make_store: Callable[..., entrepot.Store], tmp_path: Path, spills: bool
+) -> None:
+    store = make_store("--size", "256MiB", "--spill-path", str(tmp_path / "spill") if spills else "none")
+    with entrepot.connect(store.address, scope="tests", session="run") as run, suppress(entrepot.StoreFull):
+        put_small(run, 900_000)
+    store.remove_session("run")
+    assert store.status()["objects"] == 0
+    for mebibytes in (200, 180, 150):
+        value = np.full(mebibytes * MIB // 8, mebibytes)
+        before = time.monotonic()
+        oid = store.put(value)
+        assert time.monotonic() - before < 5
+        assert np.array_equal(store.get(oid), value)
+        store.delete(oid)
+    before = time.monotonic()
+    with pytest.raises(entrepot.StoreFull, match=r"waiting would not help.*segments .*index "):
+        store.put(np.empty(256 * MIB // 8))
+    assert time.monotonic() - before < 5
 
 
 def test_forks_and_clients_have_limits(

@@ -98,6 +98,8 @@ class DirectoryWriter {
   [[nodiscard]] std::uint32_t live() const { return table_.live(); }
   [[nodiscard]] std::uint32_t retired() const { return table_.retired(); }
 
+  std::uint64_t trim() { return table_.trim(); }  // generations are set by the catalog, from one counter
+
   EntryTable<Slot>& table() { return table_; }
 
  private:

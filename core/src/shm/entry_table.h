@@ -9,9 +9,12 @@
 // daemon that adopts the memory, an entry that was taken but never published is free: nothing was promised about it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -104,6 +107,7 @@ class EntryTable {
   void free(std::uint32_t index) {
     const std::uint32_t generation = Word::generation(at(index).word.load(std::memory_order_relaxed));
     --live_;
+    freed_since_trim_ = true;
     if (generation == kLastGeneration) {
       at(index).word.exchange(Word::make(generation, 0, 0, kRetiredFlag), std::memory_order_seq_cst);
       ++retired_;
@@ -127,6 +131,26 @@ class EntryTable {
   [[nodiscard]] std::uint32_t size() const { return next_fresh_; }  // all indices ever used are below this
   [[nodiscard]] std::uint32_t live() const { return live_; }        // allocated, published or not
   [[nodiscard]] std::uint32_t retired() const { return retired_; }
+
+  // Returns the pages of the free entries at the end of the table to the system, if it is a whole step of growth or
+  // more. Only for kinds whose generations nobody outside compares, or come from elsewhere: these begin again at 1.
+  // Returns the number of bytes returned.
+  std::uint64_t trim() {
+    if (!std::exchange(freed_since_trim_, false)) return 0;
+    if ((next_fresh_ - live_ - retired_) * sizeof(T) < kGrowBytes) return 0;
+    std::uint32_t end = next_fresh_;
+    while (end > 0 && Word::state(word(end - 1)) == 0 && !is_retired(word(end - 1)))
+      --end;
+    const std::uint64_t bytes = (end * sizeof(T) + kGrowBytes - 1) / kGrowBytes * kGrowBytes;
+    const auto mark = static_cast<std::uint32_t>(bytes / sizeof(T));
+    if (mark >= next_fresh_) return 0;
+    std::erase_if(free_, [&](std::uint32_t index) { return index >= mark; });
+    std::sort(free_.begin(), free_.end(), std::greater<>());  // low ones first, so that the end becomes free again
+    next_fresh_ = mark;
+    high_water_->store(mark, std::memory_order_release);  // no scan and no reader goes beyond it
+    const Result<std::uint64_t> returned = region_->shrink(bytes);
+    return returned.is_ok() ? *returned : 0;
+  }
 
   // Sets the generation that a free entry's next life gets.
   void set_next_generation(std::uint32_t index, std::uint32_t generation) {
@@ -161,6 +185,7 @@ class EntryTable {
   std::uint32_t next_fresh_;
   std::uint32_t live_ = 0;
   std::uint32_t retired_ = 0;
+  bool freed_since_trim_ = true;  // an adopted table may end in free entries
   std::vector<std::uint32_t> free_;
 };
 

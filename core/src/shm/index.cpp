@@ -166,6 +166,13 @@ Status IndexWriter::prepare() {
   return Status::ok();
 }
 
+std::uint64_t IndexWriter::trim() {
+  const std::uint32_t before = log2_;
+  const std::uint32_t target = smallest_log2(live_ + 1);
+  if (before < target + 2 || !rebuild(target).is_ok()) return 0;
+  return ((1ULL << before) - (1ULL << target)) * sizeof(Entry);
+}
+
 Status IndexWriter::insert(const IdBytes& id, std::uint32_t slot) {
   RETURN_IF_ERROR(prepare());
   const std::uint64_t hash = hash_id(id);

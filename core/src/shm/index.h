@@ -63,6 +63,10 @@ class IndexWriter {
   // Copies all live entries into a new table of 2^log2 entries and publishes it.
   [[nodiscard]] Status rebuild(std::uint32_t log2);
 
+  // Replaces a table that is at least four times too large, if there is memory for the smaller one. Returns the number
+  // of bytes returned.
+  std::uint64_t trim();
+
   [[nodiscard]] std::uint32_t log2() const { return log2_; }
   [[nodiscard]] std::uint64_t live() const { return live_; }
   [[nodiscard]] std::uint64_t tombstones() const { return tombstones_; }

@@ -328,6 +328,15 @@ Status Region::ensure_range(std::uint64_t offset, std::uint64_t bytes) {
   return reserved;
 }
 
+Result<std::uint64_t> Region::shrink(std::uint64_t bytes) {
+  const std::uint64_t ensured = marks().ensured_bytes.load(std::memory_order_relaxed);
+  const std::uint64_t target = round_up(bytes, kGrowBytes);
+  if (target >= ensured) return std::uint64_t{0};
+  marks().ensured_bytes.store(target, std::memory_order_relaxed);  // first: a crash only forgets that pages exist
+  RETURN_IF_ERROR(discard_range(target, ensured - target));
+  return ensured - target;
+}
+
 Status Region::discard_range(std::uint64_t offset, std::uint64_t bytes) {
   if (offset > entries_bytes_ || bytes > entries_bytes_ - offset) {
     return Status(Code::kInvalidArgument,

@@ -71,6 +71,9 @@ class Region {
   [[nodiscard]] Status ensure_range(std::uint64_t offset, std::uint64_t bytes);
   // Returns the pages of a range to the system; it reads as zeros afterwards.
   [[nodiscard]] Status discard_range(std::uint64_t offset, std::uint64_t bytes);
+  // Returns what ensure() reserved beyond the first `bytes` to the system, in the steps in which it grows. Returns the
+  // number of bytes.
+  [[nodiscard]] Result<std::uint64_t> shrink(std::uint64_t bytes);
 
  private:
   static Result<Region> open(UniqueFd fd, RegionKind kind, const std::optional<InstanceId>& instance,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/align.h"
 #include "base/text.h"
 
 namespace entrepot {
@@ -48,6 +49,7 @@ Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
         deps_.pool.lease(request.client, request.min_bytes, request.want_bytes, request.wait);
     const bool no_memory = grant.is_ok() && !grant->has_value() && request.wait.segment == kNoSegment;
     if (!no_memory) return grant;
+    if (deps_.room.trim() != 0) continue;
     // Evicts nothing for a request that would not fit even then.
     ImmovableMemory immovable;
     const Fit fit = fits_after_eviction(request, immovable);
@@ -59,13 +61,19 @@ Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
 }
 
 // Other clients' pins go away by themselves and are waited for. Not so what the requester itself pins while it waits,
-// what users keep in memory, and everything that is not payload.
+// what users keep in memory, and everything that is not payload, unless a delete may free it: what deletes have left,
+// nobody can free any more, since unneeded pages were returned before.
 Admission::Fit Admission::fits_after_eviction(const PendingLease& request, ImmovableMemory& immovable) const {
   immovable = deps_.pager.immovable(request.origin.client);
-  const std::uint64_t fixed = deps_.pager.enabled() ? deps_.budget.fixed_bytes() : 0;
+  const bool holds_objects =
+      deps_.parts.catalog.count() != 0 || deps_.parts.deferred.count() != 0 || deps_.parts.withheld.is_withholding();
+  const std::uint64_t fixed = holds_objects && !deps_.pager.enabled() ? 0 : deps_.budget.fixed_bytes();
+  // An empty store has no segment with a suitable range, so one of whole huge pages has to be made.
+  const bool is_empty = !holds_objects && deps_.pool.leased_bytes() == 0;
+  const std::uint64_t needed = is_empty ? round_up(request.min_bytes, kSegmentAlign) : request.min_bytes;
   const std::uint64_t stays = fixed + immovable.own + immovable.user_pinned;
   const auto fits_beside = [&](std::uint64_t taken) {
-    return taken <= deps_.options.capacity_bytes && request.min_bytes <= deps_.options.capacity_bytes - taken;
+    return taken <= deps_.options.capacity_bytes && needed <= deps_.options.capacity_bytes - taken;
   };
   if (!fits_beside(stays)) return Fit::kNever;
   return fits_beside(stays + immovable.others) ? Fit::kNow : Fit::kLater;
@@ -77,7 +85,7 @@ Status Admission::never_fits_error(const PendingLease& request, const ImmovableM
                        " bytes), and waiting would not help: of ", format_bytes(deps_.options.capacity_bytes),
                        ", this process itself pins ", format_bytes(immovable.own), ", users pin ",
                        format_bytes(immovable.user_pinned), " in memory, and other processes pin ",
-                       format_bytes(immovable.others),
+                       format_bytes(immovable.others), "; in all: ", deps_.budget.describe(),
                        ". Nothing was evicted for it. Release values that this process holds, then put again; ",
                        deps_.report.describe_holders({})));
 }

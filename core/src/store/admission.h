@@ -11,6 +11,7 @@
 #include "store/pending_requests.h"
 #include "store/session/client_table.h"
 #include "store/store_report.h"
+#include "store/table_room.h"
 #include "store/types.h"
 
 namespace entrepot {
@@ -24,6 +25,8 @@ class Admission {
     MemoryBudget& budget;
     SegmentPool& pool;
     Pager& pager;
+    const ObjectParts& parts;
+    TableRoom& room;
     const StoreReport& report;
   };
   explicit Admission(const Deps& deps) : deps_(deps) {}

@@ -34,6 +34,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       residency_(parts_),
       recovery_(parts_),
       pager_({parts_, objects_, residency_, pool_, pins_, sets_, clock, options_, spill}),
+      room_({parts_, names_, consumers_}),
       burst_(timers_, clock),
       surplus_(
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
@@ -41,7 +42,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       report_({memory, clock, options_, budget_, records_, sessions_, sets_, names_, clients_, pins_, pool_, parts_,
                pager_, pending_, adoption_}),
       object_report_({clock, clients_, parts_, objects_, pager_}),
-      admission_({clients_, options_, budget_, pool_, pager_, report_}) {
+      admission_({clients_, options_, budget_, pool_, pager_, parts_, room_, report_}) {
   rescan_timer_ = timers_.add([this](std::uint64_t) { rescan(); });
   expiry_timer_ = timers_.add([this](std::uint64_t) { expire(); });
   provision_timer_ = timers_.add([this](std::uint64_t) { pool_.retry_memory(); });

@@ -32,6 +32,7 @@
 #include "store/session/name_table.h"
 #include "store/session/session_table.h"
 #include "store/store_report.h"
+#include "store/table_room.h"
 #include "store/types.h"
 
 namespace entrepot {
@@ -184,6 +185,7 @@ class Store {
   ObjectResidency residency_;
   ObjectRecovery recovery_;
   Pager pager_;
+  TableRoom room_;
   PendingRequests pending_;
   Timers timers_;  // their times are the clock's
   WriteBurst burst_;

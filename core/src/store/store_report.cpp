@@ -103,7 +103,7 @@ const char* name_of(Replacement value) {
 std::string StoreReport::describe_holders(const Remedies& remedies) const {
   const PinUse use = pin_use(from_.pins);
   const std::uint64_t now = from_.clock.unix_ns();
-  std::string text = concat(from_.pool.describe_pressure(), ", pinned ",
+  std::string text = concat(from_.pool.describe_pressure(), ", in all ", from_.budget.describe(), ", pinned ",
                             format_bytes(bytes_of(use.objects, from_.parts.catalog.directory())),
                             ", deleted but still pinned ", format_bytes(from_.parts.deferred.payload_bytes()),
                             ", spillable ", format_bytes(from_.pager.spillable_bytes()));

@@ -65,6 +65,31 @@ TEST(EntryTable, FullIsStoreFullWithTheNumberAndRecovers) {
   EXPECT_EQ(f.table.allocate().take(), 40U);
 }
 
+TEST(EntryTable, ReturnsThePagesOfItsFreeEnd) {
+  Fixture f;
+  constexpr std::uint32_t kStep = (64U << 10) / sizeof(Blob);
+  for (std::uint32_t i = 0; i < 4 * kStep; ++i)
+    f.table.publish(f.table.allocate().take(), kSealed);
+  EXPECT_EQ(f.table.trim(), 0U);
+  const std::uint64_t before = f.region.resident_bytes();
+  for (std::uint32_t i = 0; i < 4 * kStep; ++i) {
+    if (i != kStep + 5) f.table.free(i);
+  }
+  EXPECT_EQ(f.table.trim(), 2 * (64U << 10));
+  EXPECT_EQ(f.region.resident_bytes(), before - 2 * (64U << 10));
+  EXPECT_EQ(f.table.size(), 2 * kStep);
+  EXPECT_EQ(f.region.marks().high_water.load(), 2 * kStep);
+  EXPECT_EQ(f.table.trim(), 0U) << "nothing was freed since";
+  EXPECT_TRUE(f.table.is_live(kStep + 5, 1));
+  EXPECT_FALSE(f.table.is_live(3 * kStep, 1));
+  for (std::uint32_t i = 0; i < 4 * kStep - 1; ++i) {  // low ones first, and then as in a new table
+    const std::uint32_t index = f.table.allocate().take();
+    EXPECT_EQ(index, i < kStep + 5 ? i : i + 1);
+    f.table.publish(index, kSealed);
+  }
+  EXPECT_EQ(f.table.size(), 4 * kStep);
+}
+
 TEST(EntryTable, TheLastGenerationRetiresTheEntry) {
   Fixture f;
   const std::uint32_t index = f.table.allocate().take();

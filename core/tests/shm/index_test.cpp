@@ -103,6 +103,24 @@ TEST(Index, FullAtTheLargestTableIsStoreFull) {
   EXPECT_FALSE(store.reader.find(numbered_id(5000)).has_value());
 }
 
+TEST(Index, ReturnsWhatItNoLongerNeeds) {
+  FakeStore store;
+  std::map<std::uint64_t, std::uint32_t> live;
+  for (std::uint64_t i = 0; i < 4000; ++i)
+    live[i] = store.seal(numbered_id(i));
+  const std::uint32_t before = store.index.log2();
+  EXPECT_EQ(store.index.trim(), 0U);
+  for (std::uint64_t i = 0; i < 3990; ++i) {
+    store.unlink(numbered_id(i), live[i]);
+    store.directory.free(live[i]);
+  }
+  EXPECT_EQ(store.index.trim(), ((1ULL << before) - (1ULL << kIndexMinLog2)) * 8);
+  EXPECT_EQ(store.index.log2(), kIndexMinLog2);
+  for (std::uint64_t i = 3990; i < 4000; ++i)
+    EXPECT_TRUE(store.reader.find(numbered_id(i)).has_value()) << i;
+  EXPECT_FALSE(store.reader.find(numbered_id(1)).has_value());
+}
+
 TEST(Index, ChurnLeavesFewTombstones) {
   FakeStore store;
   std::map<std::uint64_t, std::uint32_t> live;

@@ -30,7 +30,8 @@ struct StorePartsTest : ::testing::Test {
   StoreReport report{{p.memory, p.clock, p.options, p.budget, p.records, p.sessions, p.sets, p.names, clients, p.pins,
                       p.pool, p.parts, pager, pending, adoption}};
   ObjectReport objects{{p.clock, clients, p.parts, p.objects, pager}};
-  Admission admission{{clients, p.options, p.budget, p.pool, pager, report}};
+  TableRoom room{{p.parts, p.names, p.consumers}};
+  Admission admission{{clients, p.options, p.budget, p.pool, pager, p.parts, room, report}};
 };
 
 TEST_F(StorePartsTest, WhatFitsIsLeasedAtOnce) {

@@ -48,6 +48,9 @@ class ObjectCatalog {
   void remove(std::uint32_t slot);  // the caller changed its state before
   void free_record(std::uint32_t slot, std::uint64_t offset, std::uint32_t bytes);
 
+  // Returns memory that slots and index no longer need to the system; returns the number of bytes.
+  std::uint64_t trim() { return directory_.trim() + index_.trim(); }
+
   // --- lookups
   [[nodiscard]] std::optional<std::uint32_t> find(const IdBytes& id) const;  // slot of the object, resident or not
   [[nodiscard]] bool is_resident(std::uint32_t slot) const { return directory_.state(slot) == ObjectState::kSealed; }

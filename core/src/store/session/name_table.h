@@ -66,6 +66,8 @@ class NameTable {
   void drop_id(const IdBytes& id);  // unbinds all names of a deleted object, in every session
   void drop_session(std::uint32_t session);
 
+  std::uint64_t trim() { return table_.trim(); }  // returns unneeded memory to the system; the number of bytes
+
   [[nodiscard]] std::vector<std::string> names_of(const IdBytes& id) const;
   [[nodiscard]] std::size_t count() const { return by_name_.size(); }
 
