@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -103,6 +104,61 @@ def test_a_full_quota_is_store_full_and_loses_nothing(
         assert len(oids) >= 18
         for number, oid in enumerate(oids):
             assert np.array_equal(store.get(oid), value(number))
+
+
+def patterned(number: int, size: int) -> bytes:
+    return (number.to_bytes(8, "little") * (size // 8 + 1))[:size]
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_ten_times_the_memory_in_medium_objects(tmp_path: Path, new_daemon: Callable[..., Any], batch: int) -> None:
+    size, count = 17_000, 10 * 16 * MIB // 17_000
+    daemon = new_daemon("16MiB", "--spill-path", str(tmp_path / "s"), "--spill-quota", "1GiB")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids: list[entrepot.ObjectID] = []
+        while len(oids) < count:
+            values = [patterned(len(oids) + i, size) for i in range(batch)]
+            oids += store.put_many(values) if batch > 1 else [store.put(values[0])]
+        for number, oid in enumerate(oids):
+            assert store.get(oid) == patterned(number, size), number
+        assert store.status()["budget"]["granted_bytes"] <= 18 * MIB
+
+
+def test_ten_times_the_memory_in_objects_of_any_size(tmp_path: Path, new_daemon: Callable[..., Any]) -> None:
+    random = np.random.default_rng(5)
+    sizes: list[int] = []
+    while sum(sizes) < 10 * 16 * MIB:
+        sizes.append(int(2 ** random.uniform(0, 20)))
+    daemon = new_daemon("16MiB", "--spill-path", str(tmp_path / "s"), "--spill-quota", "1GiB")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids = [store.put(patterned(number, size)) for number, size in enumerate(sizes)]
+        for number in random.permutation(len(oids)):
+            assert store.get(oids[number]) == patterned(int(number), sizes[number]), number
+
+
+def test_a_full_quota_refuses_medium_objects_until_some_are_deleted(
+    tmp_path: Path, new_daemon: Callable[..., Any]
+) -> None:
+    size = 17_000
+    daemon = new_daemon("16MiB", "--spill-path", str(tmp_path / "s"), "--spill-quota", "16MiB")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids: list[entrepot.ObjectID] = []
+        message = None
+        while message is None and len(oids) < 4_000:
+            try:
+                oids.append(store.put(patterned(len(oids), size)))
+            except entrepot.StoreFull as error:
+                message = str(error)
+        assert message is not None
+        assert re.search(r"spilled \d+.* of 16 MiB", message), message
+        assert len(oids) > 1_000
+        for number, oid in enumerate(oids):
+            assert store.get(oid) == patterned(number, size), number
+        for oid in oids[:400]:
+            store.delete(oid)
+        further_oids = [store.put(patterned(number, size)) for number in range(200)]
+        for number, oid in enumerate(further_oids):
+            assert store.get(oid) == patterned(number, size), number
 
 
 def test_a_dead_daemon_is_not_noticed(small: entrepot.Store, wait_until: Callable[..., None]) -> None:

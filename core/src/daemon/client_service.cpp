@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "daemon/room_wait.h"
 #include "os/log.h"
 #include "os/process.h"
 
@@ -91,9 +92,16 @@ void ClientService::serve(Request& request) {
 void ClientService::grow_pins(Request& request) {
   GrowPinsRequest body;
   if (!request.read(body)) return;
-  const Result<std::uint32_t> reserved_pins = parts_.registry.grow_pins(request.client(), body.pins);
-  if (!reserved_pins.is_ok()) return request.refuse(reserved_pins.status());
-  request.reply(GrowPinsReply{*reserved_pins});
+  serve_when_room(parts_.store, request, [this, client = request.client(), pins = body.pins](auto& to, bool last) {
+    const Result<std::uint32_t> reserved_pins = parts_.registry.grow_pins(client, pins);
+    if (awaits_room(parts_.store, reserved_pins.code(), last)) return false;
+    if (reserved_pins.is_ok()) {
+      to.reply(GrowPinsReply{*reserved_pins});
+    } else {
+      to.answer(reserved_pins.status());
+    }
+    return true;
+  });
 }
 
 void ClientService::upgrade(Request& request) {

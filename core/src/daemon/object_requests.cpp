@@ -1,12 +1,17 @@
 #include "daemon/object_requests.h"
 
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
+#include "daemon/room_wait.h"
 
 namespace entrepot {
 
 namespace {
+
+constexpr std::uint64_t kBytesPerWaiter = 64;  // of a waiting request, per unit of what it costs its connection
 
 // The strings stay in `object`.
 SealSpec spec_of(const SealObject& object) {
@@ -87,15 +92,27 @@ void ObjectRequests::seal(Request& request) {
   if (!request.read(body) || !request.within_batch(body.objects.size())) return;
   SealReply reply;
   reply.results.reserve(body.objects.size());
-  for (const SealObject& object : body.objects) {
-    if (const Status sound = Request::check_text("name", object.name); !sound.is_ok()) {
-      reply.results.push_back({sound.code(), sound.message(), 0, 0});
-      continue;
-    }
-    const SealOutcome outcome = store_.seal(request.client(), spec_of(object));
-    reply.results.push_back({outcome.status.code(), outcome.status.message(), outcome.slot, outcome.generation});
-  }
-  request.reply(reply);
+  const std::uint64_t cost = kWaiterCost + request.body_bytes() / kBytesPerWaiter;
+  serve_when_room(
+      store_, request,
+      [this, client = request.client(), body = std::move(body), reply = std::move(reply), makes_room = true](
+          auto& to, bool last) mutable {
+        while (reply.results.size() < body.objects.size()) {
+          const SealObject& object = body.objects[reply.results.size()];
+          if (const Status sound = Request::check_text("name", object.name); !sound.is_ok()) {
+            reply.results.push_back({sound.code(), sound.message(), 0, 0});
+            continue;
+          }
+          const SealOutcome outcome = store_.seal(client, spec_of(object), makes_room);
+          const Code code = outcome.status.code();
+          if (makes_room && awaits_room(store_, code, last)) return false;
+          makes_room = makes_room && code != Code::kStoreFull;  // once is enough for a batch
+          reply.results.push_back({code, outcome.status.message(), outcome.slot, outcome.generation});
+        }
+        to.reply(reply);
+        return true;
+      },
+      cost);
 }
 
 void ObjectRequests::lookup(Request& request) {
@@ -142,15 +159,21 @@ void ObjectRequests::hint(Request& request) {
 void ObjectRequests::consumed(Request& request) {
   ConsumedRequest body;
   if (!request.read(body) || !request.within_batch(body.ids.size())) return;
-  PerObjectReply reply;
-  for (const Result<std::uint32_t>& left : store_.consumed(body.ids, body.consumer)) {
-    if (left.is_ok()) {
-      reply.results.push_back({Code::kOk, {}, *left});
-    } else {
-      reply.results.push_back({left.status().code(), left.status().message(), 0});
-    }
-  }
-  request.reply(reply);
+  const std::uint64_t cost = kWaiterCost + body.ids.size();
+  serve_when_room(
+      store_, request,
+      [this, body = std::move(body), results = std::vector<PerObjectResult>()](auto& to, bool last) mutable {
+        while (results.size() < body.ids.size()) {
+          const Result<std::uint32_t> left =
+              store_.consumed(std::span(body.ids).subspan(results.size(), 1), body.consumer).front();
+          if (awaits_room(store_, left.code(), last)) return false;
+          results.push_back(left.is_ok() ? PerObjectResult{Code::kOk, {}, *left}
+                                         : PerObjectResult{left.code(), left.status().message(), 0});
+        }
+        to.reply(PerObjectReply{std::move(results)});
+        return true;
+      },
+      cost);
 }
 
 void ObjectRequests::list(Request& request) {

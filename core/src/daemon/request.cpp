@@ -15,6 +15,16 @@ void HeldRequest::refuse(const Status& status) const {
   connections_->refuse(owner_, number_, status);
 }
 
+void HeldRequest::answer(const Status& status) const {
+  if (!status.is_ok()) return refuse(status);
+  reply(Empty{});
+}
+
+void HeldRequest::answer(const Result<NameOutcome>& name) const {
+  if (!name.is_ok()) return refuse(name.status());
+  reply(NameReply{name->id, name->generation});
+}
+
 void Request::refuse_malformed() {
   refuse(Status(Code::kInvalidArgument, concat("a request of type ", type(), " is malformed")));
   connections_.mark_closing(connection_);
@@ -46,6 +56,11 @@ std::optional<HeldRequest> Request::hold(std::uint64_t cost) {
     refuse(room);
     return std::nullopt;
   }
+  return HeldRequest(connections_, owner(), number(), cost);
+}
+
+std::optional<HeldRequest> Request::try_hold(std::uint64_t cost) {
+  if (!connections_.begin_wait(connection_, cost).is_ok()) return std::nullopt;
   return HeldRequest(connections_, owner(), number(), cost);
 }
 

@@ -32,6 +32,8 @@ class HeldRequest {
     connections_->reply(owner_, number_, body, std::move(fds));
   }
   void refuse(const Status& status) const;
+  void answer(const Status& status) const;
+  void answer(const Result<NameOutcome>& name) const;
 
  private:
   Connections* connections_;
@@ -50,6 +52,7 @@ class Request {
   [[nodiscard]] std::uint64_t owner() const { return connection_.owner(); }
   [[nodiscard]] std::uint32_t client() const { return *connection_.client(); }
   [[nodiscard]] RequestOrigin origin() const { return {client(), owner()}; }
+  [[nodiscard]] std::size_t body_bytes() const { return frame_.body.size(); }
   [[nodiscard]] MessageType type() const { return frame_.header.type; }
 
   // --- checks; if they return false (or none), the request was refused
@@ -65,7 +68,8 @@ class Request {
   // UTF-8, which must still be found and removed.
   [[nodiscard]] bool is_text(std::string_view what, std::string_view text);
   [[nodiscard]] static Status check_text(std::string_view what, std::string_view text);
-  // Charges a request that may have to wait.
+  // Charges a request that may have to wait. try_hold() does not refuse it.
+  [[nodiscard]] std::optional<HeldRequest> try_hold(std::uint64_t cost = kWaiterCost);
   [[nodiscard]] std::optional<HeldRequest> hold(std::uint64_t cost = kWaiterCost);
 
   // --- answers

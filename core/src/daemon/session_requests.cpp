@@ -1,6 +1,9 @@
 #include "daemon/session_requests.h"
 
+#include <utility>
+
 #include "base/text.h"
+#include "daemon/room_wait.h"
 
 namespace entrepot {
 
@@ -8,15 +11,21 @@ void SessionRequests::open_session(Request& request) {
   OpenSessionRequest body;
   if (!request.read(body) || !request.is_text("scope", body.scope) || !request.is_text("session's name", body.session))
     return;
-  const SessionLimits limits{body.ttl_seconds, body.limit_bytes, body.limit_objects};
-  const auto opened =
-      store_.open_session(request.owner(), body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
-  if (!opened.is_ok()) return request.answer(opened.status());
-  if (body.deletes_consumed != 0) {
-    const Status set = store_.set_deletes_consumed(*opened, body.deletes_consumed == 2);
-    if (!set.is_ok()) return request.answer(set);
-  }
-  request.reply(OpenSessionReply{*opened, 0});
+  serve_when_room(store_, request, [this, owner = request.owner(), body = std::move(body)](auto& to, bool last) {
+    const SessionLimits limits{body.ttl_seconds, body.limit_bytes, body.limit_objects};
+    const auto opened = store_.open_session(owner, body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
+    if (awaits_room(store_, opened.code(), last)) return false;
+    Status done = opened.status();
+    if (done.is_ok() && body.deletes_consumed != 0) {
+      done = store_.set_deletes_consumed(*opened, body.deletes_consumed == 2);
+    }
+    if (done.is_ok()) {
+      to.reply(OpenSessionReply{*opened, 0});
+    } else {
+      to.answer(done);
+    }
+    return true;
+  });
 }
 
 void SessionRequests::close_session(Request& request) {
@@ -47,9 +56,16 @@ void SessionRequests::define_set(Request& request) {
                concat("the attributes of the locality set have a value that this daemon does not support, or a ",
                       "priority outside the range ", kMinPriority, " to ", kMaxPriority)));
   }
-  const Result<SetGrant> granted = store_.define_set(body.session, body.name, body.set, change);
-  if (!granted.is_ok()) return request.answer(granted.status());
-  request.reply(DefineSetReply{granted->handle, granted->attributes.pack()});
+  serve_when_room(store_, request, [this, body = std::move(body), change](auto& to, bool last) {
+    const Result<SetGrant> granted = store_.define_set(body.session, body.name, body.set, change);
+    if (awaits_room(store_, granted.code(), last)) return false;
+    if (granted.is_ok()) {
+      to.reply(DefineSetReply{granted->handle, granted->attributes.pack()});
+    } else {
+      to.answer(granted.status());
+    }
+    return true;
+  });
 }
 
 void SessionRequests::list_sets(Request& request) {
@@ -60,7 +76,12 @@ void SessionRequests::list_sets(Request& request) {
 void SessionRequests::bind_name(Request& request) {
   NameRequest body;
   if (!request.read(body) || !request.is_text("name", body.name)) return;
-  request.answer(store_.bind_name(body.session, body.name, body.id, body.replace != 0));
+  serve_when_room(store_, request, [this, body = std::move(body)](auto& to, bool last) {
+    const Result<NameOutcome> bound = store_.bind_name(body.session, body.name, body.id, body.replace != 0);
+    if (awaits_room(store_, bound.code(), last)) return false;
+    to.answer(bound);
+    return true;
+  });
 }
 
 void SessionRequests::resolve_name(Request& request) {

@@ -26,6 +26,7 @@ bool MemoryBudget::fits(BudgetItem item, std::uint64_t bytes) const {
 Status MemoryBudget::reserve(BudgetItem item, std::uint64_t bytes) {
   if (!fits(item, bytes) && reclaim_) static_cast<void>(reclaim_(bytes));
   if (!fits(item, bytes)) {
+    refused_ = bytes;
     return Status(Code::kStoreFull,
                   concat("no room for ", format_bytes(bytes), " of ", budget_item_name(item),
                          ": the store is limited to ", format_bytes(limit_), " and uses ", describe(),

@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
 
@@ -48,6 +49,8 @@ class MemoryBudget {
 
   // Grants the bytes, or returns kStoreFull and changes nothing.
   [[nodiscard]] Status reserve(BudgetItem item, std::uint64_t bytes);
+  // The bytes of the latest refusal, once; 0 if nothing was refused since the last call.
+  [[nodiscard]] std::uint64_t take_refused() { return std::exchange(refused_, 0); }
   // Charges memory that is already in use, or can no longer be refused.
   void charge(BudgetItem item, std::uint64_t bytes);
   void release(BudgetItem item, std::uint64_t bytes);
@@ -71,6 +74,7 @@ class MemoryBudget {
   std::array<std::uint64_t, kBudgetItems> granted_{};
   std::uint64_t large_ = 0;  // items paid from the limit only
   std::uint64_t small_ = 0;  // items paid from the margin first
+  std::uint64_t refused_ = 0;
   std::function<bool(std::uint64_t)> reclaim_;
 };
 

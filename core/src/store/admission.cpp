@@ -14,10 +14,7 @@ constexpr std::uint64_t kMinClients = 64;
 }  // namespace
 
 Status Admission::reserve_for_client(std::uint64_t bytes) {
-  Status taken = deps_.budget.reserve(BudgetItem::kPinTables, bytes);
-  while (taken.code() == Code::kStoreFull && deps_.pager.reclaim(bytes, Pager::Purpose::kNew))
-    taken = deps_.budget.reserve(BudgetItem::kPinTables, bytes);
-  return taken;
+  return deps_.room.with_room([&] { return deps_.budget.reserve(BudgetItem::kPinTables, bytes); });
 }
 
 Status Admission::check_client_limit(bool forked) const {
@@ -44,9 +41,15 @@ Status Admission::check_client_limit(bool forked) const {
 
 // Leases from free memory, or from what the pager can free at once.
 Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
+  const auto lease = [&](std::uint64_t headroom) {
+    deps_.pool.keep_free(headroom);
+    auto grant = deps_.pool.lease(request.client, request.min_bytes, request.want_bytes, request.wait);
+    deps_.pool.keep_free(0);
+    return grant;
+  };
   while (true) {
-    Result<std::optional<LeaseGrant>> grant =
-        deps_.pool.lease(request.client, request.min_bytes, request.want_bytes, request.wait);
+    const std::uint64_t headroom = deps_.room.headroom_bytes();
+    Result<std::optional<LeaseGrant>> grant = lease(headroom);
     const bool no_memory = grant.is_ok() && !grant->has_value() && request.wait.segment == kNoSegment;
     if (!no_memory) return grant;
     if (deps_.room.trim() != 0) continue;
@@ -54,9 +57,11 @@ Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
     ImmovableMemory immovable;
     const Fit fit = fits_after_eviction(request, immovable);
     if (fit == Fit::kNever) return never_fits_error(request, immovable);
-    if (fit == Fit::kLater) return grant;
+    if (fit == Fit::kLater) return headroom == 0 ? std::move(grant) : lease(0);
     request.remedies.evicting = request.remedies.evicting || deps_.pager.enabled();
-    if (!deps_.pager.reclaim(request.min_bytes, Pager::Purpose::kNew)) return grant;
+    if (deps_.pager.reclaim(request.min_bytes, Pager::Purpose::kNew)) continue;
+    // Head-room is worth a wait, but nothing that fits is refused for it.
+    return headroom == 0 || deps_.pager.has_io_in_progress() ? std::move(grant) : lease(0);
   }
 }
 

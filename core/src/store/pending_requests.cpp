@@ -77,9 +77,11 @@ std::optional<PendingProvision> PendingRequests::overdue_provision(std::uint64_t
   return take_overdue(provisions_, now_ns);
 }
 
+std::optional<PendingRoom> PendingRequests::overdue_room(std::uint64_t now_ns) { return take_overdue(rooms_, now_ns); }
+
 std::uint64_t PendingRequests::next_deadline_ns() const {
   return std::min({lookups_.next_deadline_ns(), names_.next_deadline_ns(), leases_.next_deadline_ns(),
-                   provisions_.next_deadline_ns()});
+                   provisions_.next_deadline_ns(), rooms_.next_deadline_ns()});
 }
 
 std::vector<PendingLease> PendingRequests::cancel(std::uint64_t owner) {
@@ -91,6 +93,7 @@ std::vector<PendingLease> PendingRequests::cancel(std::uint64_t owner) {
   }
   static_cast<void>(names_.take_if(is_of_owner));
   static_cast<void>(provisions_.take_if(is_of_owner));
+  static_cast<void>(rooms_.take_if(is_of_owner));
   return leases_.take_if(is_of_owner);
 }
 

@@ -1,4 +1,4 @@
-// Requests that wait for a seal, a name, memory or warm memory. Each has a deadline and an owner.
+// Requests that wait for a seal, a name, memory, warm memory or room in tables. Each has a deadline and an owner.
 //
 //   waiting --condition met--> answered
 //   waiting --deadline--> answered (with what is available, or Timeout)
@@ -62,6 +62,13 @@ struct PendingProvision {
   ProvisionDone done;
 };
 
+// A request for which the store's tables could not grow.
+struct PendingRoom {
+  RequestOrigin origin;
+  std::uint64_t deadline_ns = 0;
+  RoomAttempt attempt;
+};
+
 // Guarded by the daemon's thread. Callbacks run only after their request left the lists, so they may issue requests.
 class PendingRequests {
  public:
@@ -69,12 +76,16 @@ class PendingRequests {
   void add(PendingNameResolution request) { names_.add(std::move(request)); }
   void add(PendingLease request) { leases_.add(std::move(request)); }
   void add(PendingProvision request) { provisions_.add(std::move(request)); }
+  void add(PendingRoom request) { rooms_.add(std::move(request)); }
 
   // --- whose condition is met
   [[nodiscard]] std::vector<PendingLookup> sealed(const IdBytes& id);  // complete now that `id` is sealed
   [[nodiscard]] std::vector<PendingNameResolution> named(std::uint32_t session, std::string_view name);
   [[nodiscard]] std::vector<PendingNameResolution> of_session(std::uint32_t session);  // which ends
   [[nodiscard]] std::vector<PendingProvision> take_provisions();
+  // First come, first served. Its attempts answer while they are in the list, but issue no requests.
+  [[nodiscard]] WaitList<PendingRoom>& rooms() { return rooms_; }
+  [[nodiscard]] const WaitList<PendingRoom>& rooms() const { return rooms_; }
   [[nodiscard]] WaitList<PendingLease>& leases() { return leases_; }  // first come, first served
   [[nodiscard]] const WaitList<PendingLease>& leases() const { return leases_; }
 
@@ -83,6 +94,7 @@ class PendingRequests {
   [[nodiscard]] std::optional<PendingNameResolution> overdue_name(std::uint64_t now_ns);
   [[nodiscard]] std::optional<PendingLease> overdue_lease(std::uint64_t now_ns);
   [[nodiscard]] std::optional<PendingProvision> overdue_provision(std::uint64_t now_ns);
+  [[nodiscard]] std::optional<PendingRoom> overdue_room(std::uint64_t now_ns);
   [[nodiscard]] std::uint64_t next_deadline_ns() const;
 
   // Drops all requests of a connection that has ended. Returns those for leases, which may have memory coming.
@@ -90,7 +102,9 @@ class PendingRequests {
 
   [[nodiscard]] bool resolves_names() const { return !names_.empty(); }
   [[nodiscard]] bool waits_for_warm_memory() const { return !provisions_.empty(); }
-  [[nodiscard]] std::size_t answers_due() const { return lookups_.size() + names_.size() + leases_.size(); }
+  [[nodiscard]] std::size_t answers_due() const {
+    return lookups_.size() + names_.size() + leases_.size() + rooms_.size();
+  }
 
  private:
   using Lookups = WaitList<PendingLookup>;
@@ -101,6 +115,7 @@ class PendingRequests {
   WaitList<PendingNameResolution> names_;
   WaitList<PendingLease> leases_;
   WaitList<PendingProvision> provisions_;
+  WaitList<PendingRoom> rooms_;
 };
 
 }  // namespace entrepot

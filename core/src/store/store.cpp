@@ -11,6 +11,7 @@ constexpr std::uint64_t kExpiryNs = 1'000'000'000;              // minimum inter
 constexpr std::uint64_t kMaxExpiryIntervalNs = 60'000'000'000;  // maximum interval: the clock may be changed
 constexpr std::uint64_t kProvisionRetryNs = 5'000'000'000;      // before retrying after memory was refused
 constexpr std::uint64_t kUrgentRetryNs = 1'000'000'000;         // the same, while a request waits
+constexpr std::uint64_t kRoomWaitMs = 20'000;                   // less than a client waits for an answer
 constexpr std::uint64_t kRetryReclaimNs = 50'000'000;
 constexpr std::uint64_t kMaxWaitMs = 7 * 24 * 3600 * 1000ULL;
 
@@ -34,7 +35,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       residency_(parts_),
       recovery_(parts_),
       pager_({parts_, objects_, residency_, pool_, pins_, sets_, clock, options_, spill}),
-      room_({parts_, names_, consumers_}),
+      room_({options_, clock, budget_, pool_, parts_, names_, consumers_, pager_}),
       burst_(timers_, clock),
       surplus_(
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
@@ -157,8 +158,21 @@ void Store::try_leases() {
   set_memory_wanted();
 }
 
+void Store::when_room(const RequestOrigin& origin, RoomAttempt attempt) {
+  pending_.add(PendingRoom{origin, deadline(kRoomWaitMs), std::move(attempt)});
+  set_memory_wanted();
+  arm_timers();
+}
+
+void Store::try_rooms() {
+  WaitList<PendingRoom>& rooms = pending_.rooms();
+  while (!rooms.empty() && rooms.begin()->attempt(false))
+    static_cast<void>(rooms.take(rooms.begin()));
+}
+
 void Store::set_memory_wanted() {
-  const bool starving = std::any_of(pending_.leases().begin(), pending_.leases().end(),
+  const bool starving = !pending_.rooms().empty() ||
+                        std::any_of(pending_.leases().begin(), pending_.leases().end(),
                                     [](const PendingLease& request) { return request.wait.segment == kNoSegment; });
   const std::uint32_t requested_bits =
       (objects_.waits_for_pins() || starving ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
@@ -183,9 +197,13 @@ void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const S
 
 void Store::run_pending() {
   pager_.run_pending();
+  try_rooms();
   if (!pending_.leases().empty()) try_leases();
-  const bool urgent = !pending_.leases().empty();
+  room_.keep_headroom();
+  const bool urgent = !pending_.leases().empty() || !pending_.rooms().empty();
+  pool_.keep_free(room_.headroom_bytes());
   if (!urgent) pool_.top_up(!burst_.in_progress());
+  pool_.keep_free(0);
   surplus_.track();
   if (pending_.waits_for_warm_memory() && (pool_.warm_done() || !pool_.warm_note().empty())) {
     for (const PendingProvision& request : pending_.take_provisions())
@@ -203,8 +221,9 @@ void Store::wait_provisioned(const RequestOrigin& origin, std::uint64_t timeout_
 
 // ---- objects ----
 
-SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec) {
-  SealOutcome outcome = objects_.seal(client, spec);
+SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec, bool makes_room) {
+  const auto attempt = [&] { return objects_.seal(client, spec); };
+  SealOutcome outcome = makes_room ? room_.with_room(attempt) : attempt();
   if (outcome.status.is_ok()) {
     for (const auto& blob : spec.blobs)
       pool_.sealed(blob.segment);
@@ -291,7 +310,7 @@ void Store::arm_timers() {
   rescan_timer_.arm(objects_.waits_for_pins() ? next_rescan_ns_ : kNoDeadline);
   std::uint64_t wake_ns = pager_.next_poll_ns();
   // Objects just loaded, or whose write failed, may be evicted a little later.
-  if (pager_.has_queued_loads() || (pager_.enabled() && !pending_.leases().empty())) {
+  if (pager_.has_queued_loads() || (pager_.enabled() && !(pending_.leases().empty() && pending_.rooms().empty()))) {
     wake_ns = std::min(wake_ns, clock_->monotonic_ns() + kRetryReclaimNs);
   }
   wake_timer_.arm(wake_ns);
@@ -343,6 +362,8 @@ void Store::answer_overdue(std::uint64_t now_ns) {
     pool_.abandon(request->wait);
     request->done(admission_.store_full_error(*request));
   }
+  while (const std::optional<PendingRoom> request = pending_.overdue_room(now_ns))
+    static_cast<void>(request->attempt(true));
   while (const std::optional<PendingProvision> request = pending_.overdue_provision(now_ns)) {
     request->done(Status(Code::kTimeout,
                          "the store's memory is not provisioned yet: wait longer, or check 'entrepot status'", true));

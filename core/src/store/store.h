@@ -52,7 +52,9 @@ class Store {
   [[nodiscard]] Result<AdoptionReport> adopt_rest();
 
   // --- clients
-  [[nodiscard]] Result<std::uint32_t> begin_client() { return clients_.begin(); }
+  [[nodiscard]] Result<std::uint32_t> begin_client() {
+    return room_.with_room([this] { return clients_.begin(); });
+  }
   void abandon_client(std::uint32_t client) { clients_.abandon(client); }
   void publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity);
   [[nodiscard]] PinScanner& pins() { return pins_; }
@@ -71,7 +73,7 @@ class Store {
              LeaseDone done);
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
-  [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec);
+  [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec, bool makes_room = true);
   // Answers once all are sealed, or at the timeout. `load_ms` 0 leaves spilled objects where they are; otherwise they
   // are reloaded, and a lookup of a single object waits that long for it (for several, the answer says which are still
   // loading).
@@ -121,6 +123,13 @@ class Store {
     return report_.status_json(daemon_status);
   }
 
+  // --- room for what makes tables grow
+  //
+  // Requests that make them grow evict objects if they must. If that takes time, they are refused with kStoreFull, and
+  // room_is_coming() is true right after: pass what remains to be done to when_room().
+  [[nodiscard]] bool room_is_coming() const { return room_.is_coming(); }
+  void when_room(const RequestOrigin& origin, RoomAttempt attempt);
+
   // --- events
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
   void take_spill_completions() { pager_.take_completions(); }
@@ -144,6 +153,9 @@ class Store {
  private:
   void rescan();
   void try_leases();
+  void try_rooms();
+  [[nodiscard]] Result<NameOutcome> bind_name_now(std::uint32_t session, std::string_view name, const IdBytes& id,
+                                                  bool replace);
   void cancel(std::uint64_t owner);
   void close_sessions(std::uint64_t owner);
   void end_session(std::uint32_t index);

@@ -8,7 +8,8 @@ namespace entrepot {
 
 Result<std::uint32_t> Store::open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
                                           const SessionLimits* limits) {
-  ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.open(scope, name, limits, options_.default_ttl_seconds));
+  ASSIGN_OR_RETURN(const std::uint32_t index,
+                   room_.with_room([&] { return sessions_.open(scope, name, limits, options_.default_ttl_seconds); }));
   const std::uint32_t handle = sessions_.handle(index);
   std::vector<std::uint32_t>& open = opened_[owner];
   if (std::find(open.begin(), open.end(), handle) == open.end()) {
@@ -66,6 +67,11 @@ void Store::end_session(std::uint32_t index) {
 }
 
 Result<NameOutcome> Store::bind_name(std::uint32_t session, std::string_view name, const IdBytes& id, bool replace) {
+  return room_.with_room([&] { return bind_name_now(session, name, id, replace); });
+}
+
+Result<NameOutcome> Store::bind_name_now(std::uint32_t session, std::string_view name, const IdBytes& id,
+                                         bool replace) {
   ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
   const LookupOutcome object = objects_.lookup(id);
   if (object.code != Code::kOk) {

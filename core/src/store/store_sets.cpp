@@ -20,7 +20,8 @@ Result<SetGrant> Store::define_set(std::uint32_t session, std::string_view name,
     ASSIGN_OR_RETURN(const std::uint32_t set_index, sets_.index_of(set, session_index));
     text = sets_.name(set_index);
   }
-  ASSIGN_OR_RETURN(const std::uint32_t index, sets_.define(session_index, text, change));
+  ASSIGN_OR_RETURN(const std::uint32_t index,
+                   room_.with_room([&] { return sets_.define(session_index, text, change); }));
   pager_.define_set(sets_.policy_number(session_index, sets_.field_of(index)), sets_.attributes(index));
   return SetGrant{sets_.handle(index), sets_.attributes(index)};
 }
@@ -76,7 +77,7 @@ std::vector<Result<std::uint32_t>> Store::consumed(std::span<const IdBytes> ids,
   std::vector<Result<std::uint32_t>> results;
   results.reserve(ids.size());
   for (const IdBytes& id : ids)
-    results.push_back(consume(id, consumer));
+    results.push_back(room_.with_room([&] { return consume(id, consumer); }));
   return results;
 }
 

@@ -129,6 +129,8 @@ struct RequestOrigin {
 using LookupDone = std::function<void(std::vector<LookupOutcome>)>;
 using LeaseDone = std::function<void(Result<LeaseGrant>)>;
 using NameDone = std::function<void(Result<NameOutcome>)>;
+// Tries again what was refused for lack of room, and returns whether it was answered. `last`: it must be.
+using RoomAttempt = std::function<bool(bool last)>;
 using ProvisionDone = std::function<void(Status)>;
 
 }  // namespace entrepot

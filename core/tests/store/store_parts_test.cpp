@@ -30,7 +30,7 @@ struct StorePartsTest : ::testing::Test {
   StoreReport report{{p.memory, p.clock, p.options, p.budget, p.records, p.sessions, p.sets, p.names, clients, p.pins,
                       p.pool, p.parts, pager, pending, adoption}};
   ObjectReport objects{{p.clock, clients, p.parts, p.objects, pager}};
-  TableRoom room{{p.parts, p.names, p.consumers}};
+  TableRoom room{{p.options, p.clock, p.budget, p.pool, p.parts, p.names, p.consumers, pager}};
   Admission admission{{clients, p.options, p.budget, p.pool, pager, p.parts, room, report}};
 };
 

@@ -17,6 +17,8 @@ SegmentFigures::SegmentFigures(const LiveSegments& live, const SegmentProvisioni
 
 std::uint64_t SegmentFigures::record_bytes() const { return budget_->granted(BudgetItem::kRecords); }
 
+std::uint64_t SegmentFigures::fixed_bytes() const { return budget_->fixed_bytes(); }
+
 std::uint64_t SegmentFigures::leased_by(std::uint32_t client) const {
   std::uint64_t bytes = 0;
   for (const auto& [segment, entry] : live_->all()) {

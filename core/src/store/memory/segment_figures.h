@@ -22,6 +22,7 @@ class SegmentFigures {
   SegmentFigures(const LiveSegments& live, const SegmentProvisioning& provisioning, const SegmentReclaimer& reclaimer,
                  const SegmentSizes& sizes, const MemoryBudget& budget, const RecordArena& records);
 
+  [[nodiscard]] std::uint64_t fixed_bytes() const;
   [[nodiscard]] std::uint64_t record_bytes() const;
   [[nodiscard]] std::uint64_t leased_by(std::uint32_t client) const;
   [[nodiscard]] std::map<std::uint32_t, std::uint64_t> leased_by_client() const;  // leased bytes by writer

@@ -94,6 +94,8 @@ class SegmentPool {
   }
   // Makes so many bytes available in the budget: drops segments, punches holes.
   [[nodiscard]] bool reclaim(std::uint64_t bytes) { return reclaimer_.reclaim(bytes); }
+  // Until the next call, new segments leave so much of the budget free.
+  void keep_free(std::uint64_t bytes) { provisioning_.keep_free(bytes); }
   // Makes warm memory ahead of demand; a large segment takes time and memory bandwidth.
   void top_up(bool large_too) { provisioning_.top_up(large_too); }
   [[nodiscard]] bool warm_done() const { return provisioning_.warm_done(); }
@@ -120,6 +122,7 @@ class SegmentPool {
   // --- figures
   [[nodiscard]] std::uint64_t committed_bytes() const { return live_.committed_bytes(); }
   [[nodiscard]] std::uint64_t record_bytes() const { return figures_.record_bytes(); }
+  [[nodiscard]] std::uint64_t fixed_bytes() const { return figures_.fixed_bytes(); }  // of the budget: all but segments
   // Not committed, and obtainable.
   [[nodiscard]] std::uint64_t available_bytes() const { return provisioning_.available_bytes(); }
   [[nodiscard]] std::uint64_t blob_bytes() const { return live_.blob_bytes(); }

@@ -16,7 +16,8 @@ SegmentProvisioning::SegmentProvisioning(LiveSegments& live, MemorySource& sourc
 
 std::uint64_t SegmentProvisioning::available_bytes() const {
   const std::uint64_t committed = live_->committed_bytes();
-  return std::min(budget_->free_bytes(), memory_limit_ > committed ? memory_limit_ - committed : 0);
+  const std::uint64_t free = budget_->free_bytes();
+  return std::min(free - std::min(free, kept_free_), memory_limit_ > committed ? memory_limit_ - committed : 0);
 }
 
 Result<std::uint32_t> SegmentProvisioning::make(std::uint64_t bytes, bool urgent) {

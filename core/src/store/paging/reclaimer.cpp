@@ -179,7 +179,7 @@ void Reclaimer::begin_turn() {
 }
 
 std::uint64_t Reclaimer::dirty_bytes() const {
-  const std::uint64_t taken = deps_.pool.blob_bytes() + deps_.pool.leased_bytes() + deps_.pool.record_bytes();
+  const std::uint64_t taken = deps_.pool.blob_bytes() + deps_.pool.leased_bytes() + deps_.pool.fixed_bytes();
   const std::uint64_t clean = deps_.blobs.clean_bytes();
   return taken > clean ? taken - clean : 0;
 }
@@ -201,17 +201,13 @@ void Reclaimer::write_back() {
   };
   const std::uint64_t excess = dirty - percent * deps_.low_percent;
   bool writes = false;
-  bool spared = false;
   for (const std::uint32_t slot : policy.victims(std::min(excess, kMaxWritingBytes), now, allowed)) {
     if (deps_.writer.bytes_in_flight() > kMaxWritingBytes || deps_.writer.is_paused(now)) return;
-    if (policy.is_cheaper_to_drop(slot, now)) {  // it leaves without a copy
-      spared = true;
-      continue;
-    }
+    if (policy.is_cheaper_to_drop(slot, now)) continue;  // it leaves without a copy
     deps_.writer.write(slot);
     writes = true;
   }
-  if (spared && !writes) next_write_back_ns_ = now + kWriteBackIntervalNs;
+  if (!writes) next_write_back_ns_ = now + kWriteBackIntervalNs;
 }
 
 // ---- figures ----
