@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import CorruptData
+from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -82,10 +83,10 @@ def run_save(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(asdict(report)))
     elif report.committed:
-        print(f"{report.url}: {report.objects} objects, {human_bytes(report.nbytes)}; "
+        print(f"{report.url}: {count_of(report.objects, 'object')}, {human_bytes(report.nbytes)}; "
               f"{human_bytes(report.written_bytes)} written")  # fmt: skip
     else:
-        print(f"{report.url}: {report.objects} objects, {human_bytes(report.nbytes)}; already up to date")
+        print(f"{report.url}: {count_of(report.objects, 'object')}, {human_bytes(report.nbytes)}; already up to date")
     return 0
 
 
@@ -140,7 +141,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         print(json.dumps(asdict(report), indent=2))
     else:
         read = "" if arguments.quick else f", {human_bytes(report.nbytes)} read"
-        print(f"{report.url}: {report.objects} objects, {report.chunks} chunks and files{read}")
+        print(f"{report.url}: {count_of(report.objects, 'object')} in {count_of(report.chunks, 'file')}{read}")
     if not report.ok:
         raise CorruptData(f"{report.url} cannot be loaded completely:\n  " + "\n  ".join(report.problems))
     return 0
@@ -164,7 +165,8 @@ def run_prune(arguments: argparse.Namespace) -> int:
         print(json.dumps(asdict(report), indent=2))
         return 0
     action = "would remove" if arguments.dry_run else "removed"
-    print(f"{action} {len(report.removed)} checkpoints, {report.chunks} chunks ({human_bytes(report.nbytes)})")
+    removed = f"{count_of(len(report.removed), 'checkpoint')}, {count_of(report.chunks, 'chunk')}"
+    print(f"{action} {removed} ({human_bytes(report.nbytes)})")
     for name in report.removed:
         print(f"  {name}")
     if report.kept_for:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from entrepot.errors import EntrepotError, ObjectNotFound, StoreUnavailable, Timeout
 from entrepot.ids import ObjectID
+from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
     from entrepot import Store
@@ -110,13 +111,13 @@ class WriteBehindQueue:
         with self._changed:
             if not self._changed.wait_for(lambda: not self._pending and self._current is None, timeout):
                 remaining = len(self._pending) + (self._current is not None)
-                raise Timeout(f"{remaining} objects were not written to {self._url} within {timeout} s")
+                raise Timeout(f"could not write {count_of(remaining, 'object')} to {self._url} within {timeout} s")
             errors, self._errors = self._errors, {}
         if errors:
             oid, error = next(iter(errors.items()))
             raise type(error)(
-                f"{len(errors)} objects could not be made durable at {self._url}; the first, {oid}: {error}. They are "
-                "still in the store: retry with make_durable() or 'entrepot stop'"
+                f"{count_of(len(errors), 'object')} could not be made durable at {self._url}; the first, {oid}: "
+                f"{error}. All are still in the store: retry with make_durable() or 'entrepot stop'"
             ) from error
 
     def _run(self) -> None:

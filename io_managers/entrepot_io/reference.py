@@ -14,6 +14,7 @@ from typing import Any
 
 from entrepot.errors import InvalidArgument, InvalidReference, VersionMismatch
 from entrepot.ids import ObjectID
+from entrepot.phrases import session_phrase
 
 from entrepot_io.type_info import human_bytes
 
@@ -78,7 +79,7 @@ class Reference:
         shape = "" if self.shape is None else " " + "x".join(map(str, self.shape))
         summary = f"{self.type}{shape}, {human_bytes(self.nbytes)}"
         key_prefix = f"{self.key!r} " if self.key is not None else ""
-        return f"{key_prefix}({summary}; object {self.id} in session {self.session!r} of scope {self.scope!r})"
+        return f"{key_prefix}({summary}; object {self.id} in {session_phrase(self.scope, self.session)})"
 
     @classmethod
     def parse(cls, data: object) -> Reference:
@@ -113,8 +114,8 @@ class Reference:
         key = _text(data, "key") if data.get("key") is not None else None
         if key is not None and ObjectID.derive(scope, session, key) != oid:
             raise InvalidReference(
-                f"the reference is damaged: its id {oid} does not match the key {key!r} in session {session!r} "
-                f"of scope {scope!r}: {_ADVICE}"
+                f"the reference is damaged: its id {oid} does not match the key {key!r} in "
+                f"{session_phrase(scope, session)}: {_ADVICE}"
             )
         return cls(
             scope=scope,

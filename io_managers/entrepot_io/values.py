@@ -20,6 +20,7 @@ from entrepot import raw_objects
 from entrepot._daemon import kubernetes_env
 from entrepot.codec import CopyMode
 from entrepot.errors import ObjectLost, ObjectNotFound
+from entrepot.phrases import session_phrase
 
 from entrepot_io.connections import scope_store, session_store
 from entrepot_io.keys import object_name
@@ -125,7 +126,7 @@ def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Re
         if recorded is not None:
             raise _lost_error(recorded) from error
         raise ObjectNotFound(
-            f"nothing is stored under the key {key!r} in session {store.session_name!r} of scope {store.scope!r} "
+            f"nothing is stored under the key {key!r} in {session_phrase(store.scope, store.session_name)} "
             f"(object {oid}) in the store of host {store.host!r}: it was never written, its session has ended, or it "
             "was written on another host; run the task that writes it"
         ) from error

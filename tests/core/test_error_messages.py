@@ -49,7 +49,12 @@ CASES: dict[str, tuple[Callable[[entrepot.Store], Any], type[Exception], str, st
     ),
     "full": (full, errors.StoreFull, "room for 16 MiB.*capacity 256 MiB.*pins .* objects", "Delete objects .*--size"),
     "name taken": (lambda s: s.put(2, name="orders"), errors.ObjectExists, "'orders'", "replace=True"),
-    "unknown name": (lambda s: s.resolve("none"), errors.ObjectNotFound, "'none'", "session '' of scope 'tests'"),
+    "unknown name": (
+        lambda s: s.resolve("none"),
+        errors.ObjectNotFound,
+        "'none'",
+        "in the scope's own session of 'tests'",
+    ),
     "no codec": (
         lambda s: s.put(threading.Lock()),
         errors.UnsupportedType,

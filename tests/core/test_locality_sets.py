@@ -183,7 +183,7 @@ def test_commands_show_sets(small: entrepot.Store, spilling: Any, capsys: pytest
     assert cli.main(["info", str(oid), *options]) == 0
     output = capsys.readouterr().out
     assert "locality_set" in output
-    assert "are evicted before it" in output
+    assert "no other object is evicted before it" in output
 
 
 def _moved_bytes(start_daemon: Callable[..., Any], folder: Path, policy: str, passes: int) -> int:

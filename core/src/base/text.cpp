@@ -20,6 +20,10 @@ std::string format_bytes(std::uint64_t bytes) {
   return text.data();
 }
 
+std::string count_of(std::uint64_t count, std::string_view noun) {
+  return concat(count, " ", noun, count == 1 ? "" : "s");
+}
+
 std::string format_seconds(double seconds) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3g s", seconds);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace entrepot {
@@ -30,6 +31,9 @@ template <class... Ts>
 
 // Examples: "512 B", "64 KiB", "1.5 GiB".
 [[nodiscard]] std::string format_bytes(std::uint64_t bytes);
+
+// Examples: "1 object", "2 objects".
+[[nodiscard]] std::string count_of(std::uint64_t count, std::string_view noun);
 
 // Formats with three significant digits: "0.412 s", "1.2e+04 s".
 [[nodiscard]] std::string format_seconds(double seconds);

@@ -60,7 +60,7 @@ Status Server::run() {
     watch_idleness();
   }
   const bool hands_over = state_ == State::kHandingOver;
-  if (!hands_over) log_info("shutting down: ", parts_.store.parts().catalog.count(), " objects are discarded");
+  if (!hands_over) log_info("shutting down and discarding ", count_of(parts_.store.parts().catalog.count(), "object"));
   parts_.provisioner.stop();
   if (hands_over) return Status::ok();
   if (parts_.spill != nullptr) parts_.spill->discard_all();

@@ -101,7 +101,7 @@ Status adopt(Store& store, KeeperLink& link) {
     store.pins().add_unreadable(client);
   }
   ASSIGN_OR_RETURN(const AdoptionReport report, store.adopt_rest());
-  log_info("adopted ", report.objects.adopted, " objects, ", report.objects.deferred, " being deleted, ",
+  log_info("adopted ", count_of(report.objects.adopted, "object"), ", ", report.objects.deferred, " being deleted, ",
            report.objects.lost, " lost, ", report.lost_segments, " segments lost, ", report.damaged_entries,
            " damaged entries");
   return Status::ok();

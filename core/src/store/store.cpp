@@ -318,7 +318,7 @@ void Store::arm_timers() {
 
 void Store::expire() {
   for (const std::uint32_t session : sessions_.expired()) {
-    log_info(sessions_.describe(session), " expired with ", sessions_.use(session).objects, " objects");
+    log_info(sessions_.describe(session), " expired with ", count_of(sessions_.use(session).objects, "object"));
     sessions_.mark_dead(session);
     end_session(session);
   }

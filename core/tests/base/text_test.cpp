@@ -22,6 +22,12 @@ TEST(Text, FormatBytes) {
   EXPECT_EQ(format_bytes(UINT64_MAX), "16 EiB");
 }
 
+TEST(Text, CountsAreSingularOrPlural) {
+  EXPECT_EQ(count_of(0, "object"), "0 objects");
+  EXPECT_EQ(count_of(1, "object"), "1 object");
+  EXPECT_EQ(count_of(2, "object"), "2 objects");
+}
+
 TEST(Log, OneLineWithLevelAndRole) {
   set_log_role("keeper");
   ::testing::internal::CaptureStderr();

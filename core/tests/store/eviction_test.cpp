@@ -198,13 +198,17 @@ TEST(EvictionOrder, ExplanationsSayWhy) {
   EXPECT_EQ(second.rank, 1U);
   EXPECT_EQ(second.bytes_before, kMiB);
   EXPECT_DOUBLE_EQ(second.idle_seconds, 4);
-  EXPECT_NE(second.text.find("1 objects of 1 MiB are evicted before it"), std::string::npos) << second.text;
-  EXPECT_NE(second.text.find("last read 4 s ago"), std::string::npos) << second.text;
+  EXPECT_NE(second.text.find("1 object of 1 MiB is evicted before it"), std::string::npos) << second.text;
+  EXPECT_NE(second.text.find("last read 4 s ago, and has no copy on disk yet"), std::string::npos) << second.text;
+  const std::string first = policy.explain(0, 7 * kSecond).text;
+  EXPECT_TRUE(
+      first.starts_with("no other object is evicted before it; it was put 6 s ago and not read since, and has "))
+      << first;
   policy.set_dead(1, true);
   EXPECT_EQ(policy.explain(1, 7 * kSecond).rank, 0U);
   EXPECT_NE(policy.explain(1, 7 * kSecond).text.find("without being written"), std::string::npos);
   policy.set_pinned(1, true);
-  EXPECT_NE(policy.explain(1, 7 * kSecond).text.find("pinned"), std::string::npos);
+  EXPECT_NE(policy.explain(1, 7 * kSecond).text.find("asked to keep it"), std::string::npos);
   for (std::uint32_t slot = 10; slot < 10 + 11'000; ++slot)
     policy.admit(slot, 0, kMiB, 1 * kSecond);
   policy.set_priority(0, 8);

@@ -167,7 +167,7 @@ TEST(Hints, PriorityPinAndSetReachThePolicyAndSurviveARestart) {
     EXPECT_TRUE(info_says(h, 1, "\"priority\":5"));
     EXPECT_TRUE(info_says(h, 1, "\"locality_set\":\"s\""));
     EXPECT_TRUE(info_says(h, 2, "\"user_pinned\":true"));
-    EXPECT_TRUE(info_says(h, 2, "a user pinned it"));
+    EXPECT_TRUE(info_says(h, 2, "a user asked to keep it there"));
     const std::array<IdBytes, 1> pinned = {numbered_id(2)};
     EXPECT_EQ(h.store->evict(pinned)[0].code(), Code::kInvalidArgument);
     h.restart();

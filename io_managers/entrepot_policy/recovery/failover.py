@@ -29,6 +29,7 @@ from entrepot.errors import (
     StoreUnavailable,
     Timeout,
 )
+from entrepot.phrases import count_of
 
 from entrepot_policy.recovery.incident import DEFAULT_RULES, Incident, StopRecovery
 from entrepot_policy.recovery.planning import Graph, Plan, PlanningError, RerunNeeded, plan_reruns
@@ -387,7 +388,7 @@ class Failover:
             "evicted",
             rule,
             nbytes=sum(candidate.nbytes for candidate in chosen),
-            text=f"{len(chosen)} objects",
+            text=count_of(len(chosen), "object"),
         )
         return True
 

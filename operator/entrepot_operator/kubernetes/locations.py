@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import AccessDenied, InvalidArgument, ObjectNotFound, VersionMismatch
 from entrepot.ids import ObjectID
+from entrepot.phrases import session_phrase
 
 from entrepot_operator.kubernetes.api import Api
 from entrepot_operator.kubernetes.errors import ResourceNotFound
@@ -86,7 +87,7 @@ class ClusterLocations(Locations):
                 f"no published object has the name {name!r}; only named and durable ones are published"
             )
         if len(matches) > 1:
-            sessions = ", ".join(f"session {session!r} of scope {scope!r}" for scope, session, _ in sorted(matches)[:3])
+            sessions = ", ".join(session_phrase(scope, session) for scope, session, _ in sorted(matches)[:3])
             raise InvalidArgument(
                 f"{len(matches)} published objects have the name {name!r}, in {sessions}: pass --scope and --session, "
                 "or an ID"

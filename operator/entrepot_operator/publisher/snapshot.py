@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from entrepot import inventory
 from entrepot.errors import EntrepotError, StoreUnavailable
 from entrepot.ids import ObjectID
+from entrepot.phrases import session_phrase
 
 from entrepot_operator.kubernetes.objects import (
     AVAILABLE,
@@ -247,7 +248,7 @@ class _DurabilityCache:
         except StoreUnavailable:
             raise
         except EntrepotError as error:
-            note = f"session {session!r} of scope {scope!r} is treated as not durable: {error}"
+            note = f"{session_phrase(scope, session)} is treated as not durable: {error}"
             if note not in self._desired.notes:
                 self._desired.notes.append(note)
             return None

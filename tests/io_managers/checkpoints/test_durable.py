@@ -182,7 +182,7 @@ def test_a_clean_stop_flushes(daemon: Any, folder: Any, capsys: Any) -> None:
     with connect(daemon, entrepot.Durable(folder.url, "behind")):
         python(daemon, "store.put(bytes(300_000), name='n')\nos._exit(0)")  # exits, possibly before its write is done
         assert cli.main(["stop", "--address", daemon.address]) == 0
-        assert "1 objects are in the durable tier" in capsys.readouterr().out
+        assert "has 1 object in its durable tier" in capsys.readouterr().out
     daemon.stop()
     daemon.start()
     with connect(daemon, folder.url) as store:
@@ -218,7 +218,7 @@ def test_a_tier_that_fails(daemon: Any, folder: Any, monkeypatch: pytest.MonkeyP
         else:
             with pytest.raises(entrepot.StoreFull):
                 store.put(b"x", name="n")  # the name could not be written
-            with pytest.raises(entrepot.StoreFull, match="1 objects could not be made durable"):
+            with pytest.raises(entrepot.StoreFull, match="1 object could not be made durable"):
                 store.flush_durable(30)
     oid = store.resolve("n")
     assert store.get(oid) == b"x"

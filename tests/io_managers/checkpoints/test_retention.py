@@ -125,7 +125,7 @@ def test_the_command_line(store: entrepot.Store, other: entrepot.Store, folder: 
     assert "one" in listed
     assert "session" in listed
     assert "2.3 MiB read" in run(capsys, "checkpoints", "verify", folder("one"))
-    assert "removed 1 checkpoints, 0 chunks" in run(
+    assert "removed 1 checkpoint, 0 chunks" in run(
         capsys, "checkpoints", "prune", folder.url, "--match", "all", "--older-than", "0s"
     )
     assert cli.main(["save", *here, "orders", folder("two"), "--progress"]) == 0

@@ -136,7 +136,7 @@ def test_explain_says_where_each_pod_goes(cli: Run, manifest: Path, locations: P
     explanation = cli("-f", manifest, "--locations", locations, "--explain").stderr
     assert explanation.splitlines()[:4] == [
         "Deployment/web",
-        "  reads 1 objects, 1 located: 2.0 KiB",
+        "  reads 1 object, 1 located: 2.0 KiB",
         "  host n2: 1.0 KiB, weight 100",
         "  host n1: 1000 B, weight 98",
     ]
@@ -184,7 +184,7 @@ def test_the_store_knows_what_it_holds(cli: Run, module_daemon: Any, tmp_path: P
     assert hosts(injected) == {"n7": 100}
     assert injected["metadata"]["annotations"]["entrepot.dev/requires"] == str(oid)
     whole = cli("-f", pod, *words, "--require", "parts", "--node", "n7", "--explain")
-    assert "reads 1 objects, 1 located: 39.1 KiB" in whole.stderr
+    assert "reads 1 object, 1 located: 39.1 KiB" in whole.stderr
     job = tmp_path / "job.yaml"
     job.write_text(
         "kind: Job\nmetadata: {name: j}\nspec:\n  completionMode: Indexed\n  completions: 2\n"

@@ -41,6 +41,7 @@ from entrepot._tree import inlined_bytes, is_tree_of
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
 from entrepot.errors import InvalidArgument, ObjectExists, ObjectNotFound, StoreFull, Timeout
 from entrepot.ids import ObjectID
+from entrepot.phrases import count_of, session_phrase
 
 if TYPE_CHECKING:
     from entrepot._client.locality import Reading
@@ -189,8 +190,8 @@ class CollectionBuilder:
             present = self._find_members()
             if not present:
                 raise InvalidArgument(
-                    f"collection {self.name!r} has no members in session {self._store.session_name!r} of scope "
-                    f"{self._store.scope!r}: put some, or seal it with length=0"
+                    f"collection {self.name!r} has no members in {self._session_phrase()}: put some, or seal it with "
+                    "length=0"
                 )
             length = max(present) + 1
         elif _checked_index(length, "the length of a collection") > MAX_MEMBERS:
@@ -302,8 +303,8 @@ class CollectionBuilder:
         count = parse_contents(unpack_tree(pinned_object.tree), decoder).count
         if replace or index >= count:
             raise ObjectExists(
-                f"collection {self.name!r} is sealed with {count} members, so nothing can be put at index {index}: "
-                "discard() it first, or build a collection with another name"
+                f"collection {self.name!r} is sealed with {count_of(count, 'member')}, so nothing can be put at index "
+                f"{index}: discard() it first, or build a collection with another name"
             )
 
     def _find_members(self) -> dict[int, ObjectID]:
@@ -362,11 +363,14 @@ class CollectionBuilder:
                 ) from error
         return [item for item in traits if item is not None], sizes, generations
 
+    def _session_phrase(self) -> str:
+        return session_phrase(self._store.scope, self._store.session_name)
+
     def _describe_missing(self, missing: list[int], length: int) -> str:
         indexes = ", ".join(map(str, missing[:_MAX_SHOWN])) + (", ..." if len(missing) > _MAX_SHOWN else "")
         return (
-            f"collection {self.name!r} in session {self._store.session_name!r} of scope {self._store.scope!r} lacks "
-            f"{len(missing)} of {length} members, at index {indexes}"
+            f"collection {self.name!r} in {self._session_phrase()} lacks {len(missing)} of "
+            f"{count_of(length, 'member')}, at index {indexes}"
         )
 
     def _build_contents(self, ids: list[ObjectID], traits: list[ValueTraits], sizes: list[int]) -> Contents:

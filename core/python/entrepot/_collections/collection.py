@@ -13,6 +13,7 @@ from entrepot._collections.plugins import collection_plugin
 from entrepot.codec import CopyMode, inlined_bytes
 from entrepot.errors import CorruptData, InvalidArgument, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
+from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
     from entrepot import _core
@@ -169,7 +170,9 @@ class Collection:
         copy_mode = self._copy if copy is None else copy
         mode = copy_mode_number(copy_mode)
         if not -len(self) <= index < len(self):
-            raise IndexError(f"collection {self.name!r} has {len(self)} members, so index {index} is out of range")
+            raise IndexError(
+                f"collection {self.name!r} has {count_of(len(self), 'member')}, so index {index} is out of range"
+            )
         return self._decode_member(self._pin_member(self._positions[index]), copy_mode, mode)
 
     def __iter__(self) -> Iterator[Any]:

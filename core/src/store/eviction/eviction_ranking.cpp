@@ -167,7 +167,7 @@ Explanation EvictionPolicy::explain(std::uint32_t slot, std::uint64_t now_ns) co
     result.would_drop = is_cheaper_to_drop(slot, now_ns);
   }
   if (node.pinned) {
-    result.text = "it stays in memory because a user pinned it";
+    result.text = "it stays in memory because a user asked to keep it there";
     return result;
   }
   Ranking ranking(*this, now_ns);
@@ -179,17 +179,20 @@ Explanation EvictionPolicy::explain(std::uint32_t slot, std::uint64_t now_ns) co
     ++result.rank;
     result.bytes_before += nodes_[other].bytes;
   }
-  const std::string place = concat(result.rank_is_lower_bound ? "more than " : "", result.rank, " objects of ",
-                                   format_bytes(result.bytes_before), " are evicted before it");
+  const std::string place =
+      result.rank == 0
+          ? "no other object is evicted before it"
+          : concat(result.rank_is_lower_bound ? "more than " : "", count_of(result.rank, "object"), " of ",
+                   format_bytes(result.bytes_before), result.rank == 1 ? " is" : " are", " evicted before it");
   if (node.dead) {
     result.text =
         concat("all its consumers have finished: when memory is short, it is evicted without being written; ", place);
     return result;
   }
   result.text =
-      concat(place, "; it was ", node.was_read ? "last read " : "put, and not read since, ",
-             static_cast<std::uint64_t>(result.idle_seconds), " s ago, ",
-             node.clean ? "has a complete copy on disk" : "has no copy on disk yet",
+      concat(place, "; it was ", node.was_read ? "last read " : "put ", static_cast<std::uint64_t>(result.idle_seconds),
+             node.was_read ? " s ago, and has " : " s ago and not read since, and has ",
+             node.clean ? "a complete copy on disk" : "no copy on disk yet",
              result.inferred ? "; its set seems to be read " : "; its set is read ", reading_name(result.reading));
   if (node.recompute != 0) {
     result.text +=

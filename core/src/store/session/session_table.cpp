@@ -236,7 +236,7 @@ Status SessionTable::check_limits(std::uint32_t index, std::uint64_t bytes, std:
   }
   if (session.limit_objects != 0 && objects_after > session.limit_objects) {
     return Status(Code::kStoreFull,
-                  concat(describe(index), " is limited to ", session.limit_objects, " objects and holds ",
+                  concat(describe(index), " is limited to ", count_of(session.limit_objects, "object"), " and holds ",
                          usage.objects, ": delete objects of the session, or open it with a higher limit"));
   }
   return Status::ok();
@@ -300,6 +300,7 @@ std::string_view SessionTable::scope(std::uint32_t index) const {
 std::string_view SessionTable::name(std::uint32_t index) const { return {at(index).name.data(), at(index).name_bytes}; }
 
 std::string SessionTable::describe(std::uint32_t index) const {
+  if (name(index).empty()) return concat("the scope's own session of '", scope(index), "'");
   return concat("session '", name(index), "' of scope '", scope(index), "'");
 }
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from entrepot.phrases import count_of
 from entrepot_io.type_info import human_bytes
 
 from entrepot_operator.placement.injection.injector import Injection, Nodes, explain
@@ -29,7 +30,8 @@ def report_lines(
     required_count = inputs.located + len(inputs.unknown) + len(inputs.lost)
     report = [where]
     report.append(
-        f"  reads {required_count} objects, {inputs.located} located: {human_bytes(sum(inputs.nbytes.values()))}"
+        f"  reads {count_of(required_count, 'object')}, {inputs.located} located: "
+        f"{human_bytes(sum(inputs.nbytes.values()))}"
     )
     for score in injection.pulls[:MAX_SHOWN]:
         report.append(f"  {score.kind} {score.value}: {human_bytes(score.nbytes)}, weight {score.weight}")
