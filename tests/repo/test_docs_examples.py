@@ -40,5 +40,6 @@ def test_an_example_of_a_page_runs(page: str, number: int, daemon: Any) -> None:
     assert "entrepot.connect(" in program
     environment = os.environ | {"ENTREPOT_ADDRESS": daemon.address}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):  # a reader may run it again in the same store
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr

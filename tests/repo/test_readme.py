@@ -30,8 +30,12 @@ def test_quick_start_runs_with_a_private_daemon(socket_folder: Path, wait_until:
         "XDG_STATE_HOME": str(socket_folder / "state"),
         "ENTREPOT_PRIVATE_SIZE": "128MiB",
     }
-    # The last line lets the test stop the store that the quick start started.
-    program = _quick_start() + "\nprint('keeper', entrepot.connect().status()['keeper_pid'])\n"
+    # The status lets the test stop the store that the quick start started, and shows what is left in it.
+    program = 2 * f"{_quick_start()}\n" + (
+        "status = entrepot.connect().status()\n"
+        "print('keeper', status['keeper_pid'])\n"
+        "print('left', status['objects'])\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
     keeper = re.search(r"^keeper (\d+)$", done.stdout, re.MULTILINE)
     if keeper is not None:
@@ -40,3 +44,4 @@ def test_quick_start_runs_with_a_private_daemon(socket_folder: Path, wait_until:
     assert done.returncode == 0, done.stderr
     assert re.match(r"[0-9a-f]{40}\n", done.stdout)
     assert keeper is not None
+    assert done.stdout.endswith("\nleft 0\n"), "it deletes what it put, and can be run again"

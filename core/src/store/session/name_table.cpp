@@ -53,7 +53,8 @@ Status NameTable::check_binding(std::uint32_t session, std::string_view name, co
   const IdBytes* bound = resolve(session, name);
   if (bound != nullptr && *bound != id && !replace) {
     return Status(Code::kObjectExists, concat("the name '", name, "' is already bound to object ", to_hex(*bound),
-                                              ": choose another name, unbind it, or pass replace=True to rebind it"));
+                                              ": choose another name, unbind it with unset_name, or pass "
+                                              "replace=True to rebind it"));
   }
   return Status::ok();
 }
