@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 #include <functional>
-#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/text.h"
@@ -126,6 +126,16 @@ Status set_size(std::string_view text, DaemonConfig& config) {
   return Status(Code::kInvalidArgument, concat("'", text, "' is no size; without --size, a default applies"));
 }
 
+Status set_packing(std::string_view text, DaemonConfig& config) {
+  ASSIGN_OR_RETURN(config.spill_packing, parse_packing(text));
+  return Status::ok();
+}
+
+Status set_log_file(std::string_view text, DaemonConfig& config) {
+  config.log_file = text;
+  return Status::ok();
+}
+
 // Less than a megabyte is taken for a mistake.
 Status set_spill_quota(std::string_view text, DaemonConfig& config) {
   constexpr std::uint64_t kMin = 1ULL << 20;
@@ -135,36 +145,58 @@ Status set_spill_quota(std::string_view text, DaemonConfig& config) {
                                                "; to disable spilling, use --spill-path none"));
 }
 
-// Applies one setting; `internal` ones are not accepted in a file.
-std::optional<Status> set_option(std::string_view key, std::string_view value, bool internal, DaemonConfig& config) {
-  if (key == "address") return set_address(value, config);
-  if (key == "size") return set_size(value, config);
-  if (key == "warm-bytes") return set_to(config.warm_bytes, value, parse_bytes);
-  if (key == "give-back-after") return set_to(config.give_back_after_seconds, value, parse_seconds);
-  if (key == "idle-exit") return set_to(config.idle_exit_seconds, value, parse_seconds);
-  if (key == "default-ttl") return set_to(config.default_ttl_seconds, value, parse_seconds);
-  if (key == "spill-path") return set_spill_path(value, config);
-  if (key == "spill-quota") return set_spill_quota(value, config);
-  if (key == "spill-reserve") return set_to(config.spill_reserve_bytes, value, parse_bytes);
-  if (key == "spill-compression") {
-    ASSIGN_OR_RETURN(config.spill_packing, parse_packing(value));
-    return Status::ok();
-  }
-  if (key == "spill-key-file") return set_key_file(value, config);
-  if (key == "spill-key-command") return set_key_command(value, config);
-  if (key == "log-file") {
-    config.log_file = value;
-    return Status::ok();
-  }
-  if (!internal) return std::nullopt;
-  if (key == "ready-fd") return set_small(value, config.ready_fd);
-  if (key == "keeper-fd") return set_small(value, config.keeper_fd);
-  if (key == "daemon-fd") return set_small(value, config.daemon_fd);
-  if (key == "handover-fd") return set_small(value, config.handover_fd);
-  if (key == "daemon-pid") return set_small(value, config.daemon_pid);
-  if (key == "recovered-from-crash") return set_small(value, config.recovered_from_crash);
-  if (key == "role") return set_role(value, config);
-  return std::nullopt;
+// A setting, and what stores a value of it.
+struct Setting {
+  std::string_view key;
+  Status (*set)(std::string_view value, DaemonConfig& config);
+};
+
+constexpr auto kSettings = std::to_array<Setting>({
+    {"address", set_address},
+    {"size", set_size},
+    {"warm-bytes", [](std::string_view v, DaemonConfig& c) { return set_to(c.warm_bytes, v, parse_bytes); }},
+    {"give-back-after",
+     [](std::string_view v, DaemonConfig& c) { return set_to(c.give_back_after_seconds, v, parse_seconds); }},
+    {"idle-exit", [](std::string_view v, DaemonConfig& c) { return set_to(c.idle_exit_seconds, v, parse_seconds); }},
+    {"default-ttl",
+     [](std::string_view v, DaemonConfig& c) { return set_to(c.default_ttl_seconds, v, parse_seconds); }},
+    {"spill-path", set_spill_path},
+    {"spill-quota", set_spill_quota},
+    {"spill-reserve",
+     [](std::string_view v, DaemonConfig& c) { return set_to(c.spill_reserve_bytes, v, parse_bytes); }},
+    {"spill-compression", set_packing},
+    {"spill-key-file", set_key_file},
+    {"spill-key-command", set_key_command},
+    {"log-file", set_log_file},
+});
+
+// Flags only: what keeper and daemon tell each other, and their starter.
+constexpr auto kInternalSettings = std::to_array<Setting>({
+    {"ready-fd", [](std::string_view v, DaemonConfig& c) { return set_small(v, c.ready_fd); }},
+    {"keeper-fd", [](std::string_view v, DaemonConfig& c) { return set_small(v, c.keeper_fd); }},
+    {"daemon-fd", [](std::string_view v, DaemonConfig& c) { return set_small(v, c.daemon_fd); }},
+    {"handover-fd", [](std::string_view v, DaemonConfig& c) { return set_small(v, c.handover_fd); }},
+    {"daemon-pid", [](std::string_view v, DaemonConfig& c) { return set_small(v, c.daemon_pid); }},
+    {"recovered-from-crash", [](std::string_view v, DaemonConfig& c) { return set_small(v, c.recovered_from_crash); }},
+    {"role", set_role},
+});
+
+// Null: there is no such setting.
+const Setting* find_setting(std::span<const Setting> settings, std::string_view key) {
+  const auto setting = std::find_if(settings.begin(), settings.end(), [&](const Setting& s) { return s.key == key; });
+  return setting == settings.end() ? nullptr : &*setting;
+}
+
+const Setting* find_flag(std::string_view key) {
+  const Setting* setting = find_setting(kSettings, key);
+  return setting == nullptr ? find_setting(kInternalSettings, key) : setting;
+}
+
+std::string known_settings() {
+  std::string text;
+  for (const Setting& setting : kSettings)
+    text += concat(text.empty() ? "" : ", ", setting.key);
+  return text;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -201,15 +233,13 @@ Status read_file_into(const std::string& path, DaemonConfig& config) {
     } else {
       value = trimmed(value.substr(0, value.find('#')));
     }
-    const auto applied = set_option(key, value, false, config);
-    if (!applied) {
-      return Status(Code::kInvalidArgument,
-                    concat(path, " line ", number, ": unknown setting '", key,
-                           "'; known settings are address, size, warm-bytes, give-back-after, idle-exit, default-ttl, "
-                           "spill-path, spill-quota, spill-reserve, spill-compression, spill-key-file, "
-                           "spill-key-command and log-file"));
+    const Setting* setting = find_setting(kSettings, key);
+    if (setting == nullptr) {
+      return Status(Code::kInvalidArgument, concat(path, " line ", number, ": unknown setting '", key,
+                                                   "'; known settings: ", known_settings()));
     }
-    if (!applied->is_ok()) return applied->with_context(concat(path, " line ", number, ": ", key));
+    const Status applied = setting->set(value, config);
+    if (!applied.is_ok()) return applied.with_context(concat(path, " line ", number, ": ", key));
   }
   return Status::ok();
 }
@@ -251,6 +281,10 @@ Result<DaemonConfig> parse_config(const std::vector<std::string>& arguments) {
     }
     const std::size_t equals = argument.find('=');
     std::string key = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
+    // Before its value is looked for: that of an unknown flag may be missing, or be the next flag.
+    if (key != "config" && find_flag(key) == nullptr) {
+      return Status(Code::kInvalidArgument, concat("unknown flag --", key, "; see entrepotd --help"));
+    }
     if (equals != std::string::npos) {
       flags.emplace_back(std::move(key), argument.substr(equals + 1));
     } else if (i + 1 < arguments.size()) {
@@ -269,9 +303,8 @@ Result<DaemonConfig> parse_config(const std::vector<std::string>& arguments) {
   }
   for (const auto& [key, value] : flags) {
     if (key == "config") continue;
-    const auto applied = set_option(key, value, true, config);
-    if (!applied) return Status(Code::kInvalidArgument, concat("unknown flag --", key, "; see entrepotd --help"));
-    if (!applied->is_ok()) return applied->with_context(concat("--", key));
+    const Status applied = find_flag(key)->set(value, config);
+    if (!applied.is_ok()) return applied.with_context(concat("--", key));
   }
   if (config.socket_path.empty()) {
     return Status(Code::kInvalidArgument, "missing --address: specify where to listen, as unix:///absolute/path");

@@ -125,5 +125,23 @@ TEST(Config, NonsenseIsRefused) {
   EXPECT_TRUE(parse_config({"--help"})->show_help);
 }
 
+TEST(Config, AnUnknownFlagIsNamedBeforeItsValueIsLookedFor) {
+  using Arguments = std::vector<std::string>;
+  for (const Arguments& arguments : {Arguments{"--verbose"}, Arguments{"--verbose", "--address=unix:///s"},
+                                     Arguments{"--verbose", "--address", "unix:///s"}, Arguments{"--verbose=1"},
+                                     Arguments{"--verbose", "--help"}, Arguments{"--address=unix:///s", "--verbose"}}) {
+    const auto refused = parse_config(arguments);
+    ASSERT_EQ(refused.code(), Code::kInvalidArgument) << ::testing::PrintToString(arguments);
+    EXPECT_EQ(refused.status().message(), "unknown flag --verbose; see entrepotd --help");
+  }
+  EXPECT_EQ(parse_config({"--size"}).status().message(), "--size needs a value; see entrepotd --help");
+  testing::Scratch folder;
+  folder.write("c", "verbose = 1\n");
+  const auto file = parse_config({"--address=unix:///s", "--config", folder.path("c")});
+  EXPECT_NE(file.status().message().find("line 1: unknown setting 'verbose'; known settings: address, size, "),
+            std::string::npos)
+      << file.status().message();
+}
+
 }  // namespace
 }  // namespace entrepot
