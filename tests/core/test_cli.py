@@ -14,6 +14,7 @@ from typing import Any
 
 import entrepot
 import pytest
+from entrepot._daemon import launcher
 from entrepot._daemon.launcher import daemon_binary
 from entrepot.cli import main
 
@@ -47,7 +48,11 @@ def test_put_ls_info_get_rm(cli: Run, store: entrepot.Store, tmp_path: Path) -> 
     assert oid in cli("ls", "da*").stdout
     info = json.loads(cli("info", "data", "--json").stdout)
     assert info["id"] == oid
-    assert "python.bytes" in cli("info", oid).stdout
+    text = cli("info", oid).stdout
+    assert "python.bytes" in text
+    assert re.search(r"^created +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d$", text, re.MULTILINE)
+    assert re.search(r"^recomputed +False$", text, re.MULTILINE)
+    assert info["made_again"] is False
     out = tmp_path / "out.bin"
     cli("get", "data", "-o", out)
     assert out.read_bytes() == file.read_bytes()
@@ -66,7 +71,7 @@ def test_upgrade(cli: Run, store: entrepot.Store, daemon: Any, tmp_path: Path) -
     pinned_value = store.get(oid, copy="never")
     output = cli("upgrade", "--program", program).stdout
     assert f"version {entrepot.__version__} (daemon" in output
-    assert "with 1 objects" in output
+    assert "with 1 object" in output
     assert store.status()["program"] == str(program)
     assert store.get(oid) == b"x" * 100_000 == pinned_value
     assert "/nowhere" in cli("upgrade", "--program", "/nowhere/entrepotd", code=1).stderr
@@ -109,11 +114,56 @@ def test_start_stop_logs(cli: Run, socket_folder: Path, monkeypatch: pytest.Monk
         folder = socket_folder / name[4:7].lower()
         folder.mkdir(mode=0o700)
         monkeypatch.setenv(name, str(folder))
-    cli("start", "--size", "64MiB", connect=False)
+    started = cli("start", "--size", "64MiB", connect=False).stdout
+    assert started.endswith("/sta/entrepot/entrepotd.log\n")
     assert "64.0 MiB" in cli("status", connect=False).stdout
     assert "daemon" in cli("logs", connect=False).stdout
-    cli("stop", connect=False)
+    cli("put", __file__, connect=False)
+    assert "stopped; 1 object discarded" in cli("stop", connect=False).stdout
     assert "no store" in cli("status", code=1, connect=False).stderr
+
+
+def test_each_address_has_a_log_of_its_own(
+    cli: Run, socket_folder: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        folder = socket_folder / name[4:7].lower()
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+    addresses = [f"unix://{socket_folder}/{name}.sock" for name in ("one", "two", "three")]
+    own_log = socket_folder / "three.log"
+    private_log = socket_folder / "sta" / "entrepot" / "entrepotd.log"
+    for address, options in zip(addresses, ([], [], ["--log-file", own_log]), strict=True):
+        started = cli("start", "--size", "64MiB", "--address", address, *options, connect=False).stdout
+        log = Path(started.split(" which logs to ")[1].strip())
+        wait_until(lambda: address.removeprefix("unix://") in log.read_text(), "the store's first lines")  # noqa: B023
+        text = log.read_text()
+        assert not any(other.removeprefix("unix://") in text for other in addresses if other != address)
+        assert cli("logs", "--address", address, connect=False).stdout.startswith(text)
+        monkeypatch.setenv("ENTREPOT_ADDRESS", address)
+        assert cli("logs", connect=False).stdout.startswith(text)
+        cli("stop", connect=False)
+    assert not private_log.exists()
+    assert "shutting down" in cli("logs", "--address", addresses[0], connect=False).stdout, "the log outlives its store"
+    assert "no store runs at" in cli("logs", "--address", addresses[2], connect=False, code=1).stderr
+    assert "shutting down" in cli("logs", "--log-file", own_log, connect=False).stdout
+    assert "is not a log file" in cli("logs", "--log-file", socket_folder, connect=False, code=1).stderr
+    monkeypatch.delenv("ENTREPOT_ADDRESS")
+    assert f"no log at {private_log}" in cli("logs", connect=False, code=1).stderr
+
+
+def test_a_store_that_was_started_by_hand_logs_to_its_standard_error(
+    cli: Run, socket_folder: Path, wait_until: Callable[..., None]
+) -> None:
+    address = f"unix://{socket_folder}/by-hand.sock"
+    command = [str(daemon_binary()), "--address", address, "--size", "64MiB", "--spill-path", "none"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as keeper:
+        try:
+            wait_until(lambda: launcher.is_listening(address), "the store to listen")
+            error = cli("logs", "--address", address, connect=False, code=1).stderr
+        finally:
+            keeper.terminate()
+    assert "was started by hand and logs to its standard error (pipe:[" in error
 
 
 def program(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -40,7 +40,7 @@ def test_it_is_nobodys_child_and_inherits_nothing(private: Path) -> None:
     assert int(fields[1]) != os.getpid()
     assert int(fields[3]) != os.getsid(0)
     targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
-    assert str(launcher.log_path()) in targets
+    assert str(launcher.log_path(settings.private_address())) in targets
     assert str(private / "secret") not in targets
     assert not [target for target in targets if target.startswith("pipe:")]
 

@@ -16,7 +16,8 @@ from entrepot._cli.common import add_connection_options, connect, human_bytes, t
 from entrepot._daemon import launcher
 from entrepot._daemon.settings import resolve
 from entrepot.durable import durable_config
-from entrepot.errors import StoreUnavailable, VersionMismatch
+from entrepot.errors import InvalidArgument, StoreUnavailable, VersionMismatch
+from entrepot.phrases import count_of, session_phrase
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -29,7 +30,9 @@ def add_subcommands(subparsers: SubParsers) -> None:
     add_connection_options(start)
     start.add_argument("--size", help="capacity, such as 4GiB (default: a share of memory)")
     start.add_argument("--idle-exit", type=int, default=0, metavar="SECONDS", help="exit after being idle (0: never)")
-    start.add_argument("--log-file", type=Path, help="log file (default: the user's state folder)")
+    start.add_argument(
+        "--log-file", type=Path, help="log file (default: one for each address, in the user's state folder)"
+    )
     start.add_argument("--config", type=Path, help="the daemon's configuration file")
     start.set_defaults(run=run_start)
 
@@ -55,10 +58,11 @@ def add_subcommands(subparsers: SubParsers) -> None:
     )
     status.set_defaults(run=run_status)
 
-    logs = subparsers.add_parser("logs", help="show the log of a store started in the background")
+    logs = subparsers.add_parser("logs", help="show the log of a store, if it is in a file")
+    logs.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
     logs.add_argument("-n", "--lines", type=int, default=50, help="number of lines to show, from the end (default: 50)")
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines")
-    logs.add_argument("--log-file", type=Path, help="the log file, if the store was started with --log-file")
+    logs.add_argument("--log-file", type=Path, help="the log file (default: that of the store at the address)")
     logs.set_defaults(run=run_logs)
 
 
@@ -69,14 +73,15 @@ def run_start(arguments: argparse.Namespace) -> int:
         print(f"a store already listens at {settings.address}")
         return 0
     extra = ("--config", str(arguments.config.resolve())) if arguments.config else ()
+    log = (arguments.log_file or launcher.log_path(settings.address)).resolve()
     launcher.start(
         settings.address,
         size=arguments.size or settings.private_size,
         idle_exit_seconds=arguments.idle_exit,
-        log=(arguments.log_file or launcher.log_path()).resolve(),
+        log=log,
         extra=extra,
     )
-    print(f"store at {settings.address}")
+    print(f"store at {settings.address}, which logs to {log}")
     return 0
 
 
@@ -104,7 +109,7 @@ def run_stop(arguments: argparse.Namespace) -> int:
             f"the store at {address} (process {status['keeper_pid']}) did not exit within 20 s"
             f"{launcher.describe_stopped(processes)}"
         )
-    print(f"store at {address} stopped; {objects} objects discarded")
+    print(f"store at {address} stopped; {count_of(objects, 'object')} discarded")
     return 0
 
 
@@ -120,7 +125,7 @@ def _flush_durable_sessions(store: Store) -> None:
             continue
         with connection.connect(store.address, scope=scope, session=session, durable=durable) as opened:
             count = checkpoint_function("flush")(opened)
-        print(f"session {session!r} of scope {scope!r} at {durable.url}: {count} objects are in the durable tier")
+        print(f"{session_phrase(scope, session)} has {count_of(count, 'object')} in its durable tier {durable.url}")
 
 
 def _stop_listeners(arguments: argparse.Namespace, qualifier: str) -> int:
@@ -163,7 +168,7 @@ def run_upgrade(arguments: argparse.Namespace) -> int:
         )
     print(
         f"store at {store.address}: upgraded from version {before['version']} (daemon {before['pid']}) to version "
-        f"{after['version']} (daemon {after['pid']}), with {after['objects']} objects"
+        f"{after['version']} (daemon {after['pid']}), with {count_of(after['objects'], 'object')}"
     )
     return 0
 
@@ -186,8 +191,8 @@ def format_status(status: dict[str, Any]) -> str:
         f"capacity   {human_bytes(status['capacity_bytes'])}: used {human_bytes(status['used_bytes'])}, "
         f"pinned {human_bytes(status['pinned_bytes'])}, leased {human_bytes(status['leased_bytes'])}, "
         f"warm {human_bytes(status['warm_bytes'])}{'' if status['provisioned'] else ' (provisioning)'}",
-        f"objects    {status['objects']} in {status['sessions']} sessions, "
-        f"{status['names']} names, {status['deferred_frees']} deleted but still being read",
+        f"objects    {status['objects']} in {count_of(status['sessions'], 'session')}, "
+        f"{count_of(status['names'], 'name')}, {status['deferred_frees']} deleted but still being read",
     ]
     budget = status["budget"]
     parts = [f"{name.replace('_', ' ')} {human_bytes(nbytes)}" for name, nbytes in budget["items"].items() if nbytes]
@@ -197,13 +202,13 @@ def format_status(status: dict[str, Any]) -> str:
     )
     if status["drops"]:
         lines.append(
-            f"dropped    {status['drops']} objects of {human_bytes(status['drops_bytes'])} that can be recomputed, "
-            f"{status['dropped']} of them not yet recomputed"
+            f"dropped    {count_of(status['drops'], 'object')} of {human_bytes(status['drops_bytes'])} that can be "
+            f"recomputed, {status['dropped']} of them not yet recomputed"
         )
     if status["follows_killed_store"]:
         lines.append("note       the previous store was killed: objects without a copy on disk are lost")
     if dropped := status["log_lines_dropped"] + status["keeper_log_lines_dropped"]:
-        lines.append(f"note       {dropped} log lines were dropped: see docs/daemon.md, Log")
+        lines.append(f"note       dropped {count_of(dropped, 'log line')}: see docs/daemon.md, Log")
     if status["clients"]:
         rows = [
             [
@@ -227,9 +232,9 @@ def _connection_state(client: dict[str, Any]) -> str:
 
 def run_logs(arguments: argparse.Namespace) -> int:
     """``entrepot logs``."""
-    path: Path = arguments.log_file or launcher.log_path()
+    path: Path = arguments.log_file or launcher.log_of(resolve(arguments.address).address)
     if not path.is_file():
-        raise StoreUnavailable(f"no log at {path}: no store was started in the background here")
+        raise InvalidArgument(f"{path} is not a log file: pass the path that the store was started with")
     with path.open(encoding="utf-8", errors="replace") as file:
         sys.stdout.writelines(deque(file, maxlen=max(arguments.lines, 0)))
         while arguments.follow:

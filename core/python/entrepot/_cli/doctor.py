@@ -18,6 +18,7 @@ from entrepot._cli.common import add_connection_options, human_bytes
 from entrepot._daemon import launcher
 from entrepot._daemon.settings import config_path, resolve, socket_path
 from entrepot.errors import EntrepotError
+from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -190,6 +191,6 @@ def _store(address: str | None) -> Check:
     return Check(
         "store",
         "ok",
-        f"{location}: version {status['version']}, {status['objects']} objects, "
+        f"{location}: version {status['version']}, {count_of(status['objects'], 'object')}, "
         f"{human_bytes(status['used_bytes'])} of {human_bytes(status['capacity_bytes'])} used",
     )

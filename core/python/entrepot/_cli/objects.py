@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,9 +161,11 @@ def run_info(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(info, indent=2))
         return 0
+    info["created"] = datetime.fromtimestamp(info["created"]).astimezone().isoformat(timespec="seconds")
     width = max(len(key) for key in info)
     for key, value in info.items():
-        print(f"{key.ljust(width)}  {value if not isinstance(value, (list, dict)) else json.dumps(value)}")
+        label = "recomputed" if key == "made_again" else key  # made_again is its former name
+        print(f"{label.ljust(width)}  {value if not isinstance(value, (list, dict)) else json.dumps(value)}")
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import select
 import shutil
@@ -21,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from entrepot._daemon import kubernetes_env
-from entrepot._daemon.settings import Settings, runtime_folder, socket_path, state_folder
+from entrepot._daemon.settings import Settings, private_address, runtime_folder, socket_path, state_folder
 from entrepot.errors import AccessDenied, EntrepotError, StoreUnavailable
 
 START_SECONDS = 20.0
@@ -52,9 +53,39 @@ def daemon_binary() -> Path:
     )
 
 
-def log_path() -> Path:
-    """Return the path of the private daemon's log."""
-    return state_folder() / "entrepotd.log"
+def log_path(address: str) -> Path:
+    """Return the path of the log of a store started in the background: a file for each address."""
+    with suppress(EntrepotError):  # there is no private address here
+        if address == private_address():
+            return state_folder() / "entrepotd.log"
+    digest = hashlib.sha256(os.fsencode(socket_path(address))).hexdigest()
+    return state_folder() / f"entrepotd-{digest[:16]}.log"
+
+
+def log_of(address: str) -> Path:
+    """Return the path of the log of the store at an address: of a running one, the file that it writes to.
+
+    Raises:
+        StoreUnavailable: it writes to no file, or none runs there and none was started in the background.
+    """
+    expected = log_path(address)
+    for pid in listening_pids(address):
+        try:
+            output = Path(os.readlink(f"/proc/{pid}/fd/2"))
+        except OSError:
+            continue  # it has exited
+        if output.is_file():
+            return output
+        raise StoreUnavailable(
+            f"the store at {address} (process {pid}) was started by hand and logs to its standard error ({output}): "
+            "look where it was started, or start it with --log-file"
+        )
+    if not expected.is_file():
+        raise StoreUnavailable(
+            f"no store runs at {address}, and there is no log at {expected}, so none was started in the background "
+            "there: pass --address, or --log-file if its log is elsewhere"
+        )
+    return expected
 
 
 def is_listening(address: str) -> bool:
@@ -89,7 +120,7 @@ def ensure_running(settings: Settings) -> bool:
                 settings.address,
                 size=settings.private_size,
                 idle_exit_seconds=settings.private_idle_exit_seconds,
-                log=log_path(),
+                log=log_path(settings.address),
             )
     return True
 
