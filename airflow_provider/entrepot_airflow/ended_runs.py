@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -32,9 +33,11 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
         sessions: their names.
 
     Raises:
-        NotLookedAt: the scope belongs to another installation, as far as can be told here.
+        NotLookedAt: the scope belongs to another installation, as far as can be told here, or Airflow is not installed.
         Exception: an error of the database.
     """
+    if find_spec("airflow") is None:
+        raise NotLookedAt("Airflow is not installed here: run this where it is")
     _silence_alembic()
     own = scope == folder_scope(ORCHESTRATOR, os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))
     if not own and (not _may_be_configured(scope) or _configured_scope() != scope):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -32,9 +33,11 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
         sessions: their names.
 
     Raises:
-        NotLookedAt: the scope belongs to another instance, as far as can be told here.
+        NotLookedAt: the scope belongs to another instance, as far as can be told here, or Dagster is not installed.
         Exception: an error of the instance's storage.
     """
+    if find_spec("dagster") is None:
+        raise NotLookedAt("Dagster is not installed here: run this where it is")
     configured_scope = os.environ.get("ENTREPOT_SCOPE")
     if not os.environ.get("DAGSTER_HOME"):
         raise NotLookedAt("DAGSTER_HOME is not set")

@@ -15,6 +15,7 @@ import entrepot
 import pytest
 from entrepot import ended_runs
 from entrepot._cleanup import cleanup
+from entrepot._cli.common import human_bytes
 from entrepot._daemon import launcher
 from entrepot.cli import main
 
@@ -61,7 +62,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
         def load(self) -> ended_runs.Provider:
             def provide(store: entrepot.Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
-                assert scope == "deployment"
+                assert scope == "deployment" or "elsewhere" in ended
                 assert all(session.startswith("airflow/") for session in sessions)
                 if "elsewhere" in ended:
                     raise ended_runs.NotLookedAt(ended["elsewhere"])
@@ -92,20 +93,33 @@ def test_sessions_of_all_scopes_are_listed(cli: Cli, daemon: Any, runs: dict[str
     assert rows["own"]["owner"] == ""
     assert rows["open"]["opened_by"] == 1
     assert "97.7 KiB" in output
-    assert "3600 s" in output
+    assert "1 h" in output
     assert "default" not in output, "the session that the command itself opens is not listed"
     assert [row["session"] for row in cli.json("sessions", "--scope", "other")] == ["", "own"]
 
 
+def test_small_values_count_as_in_the_list_of_objects(cli: Cli, daemon: Any, runs: dict[str, str]) -> None:
+    with entrepot.connect(daemon.address, scope="deployment", session="airflow/etl/run") as store:
+        store.put(b"x" * 1000)
+        store.put([b"y" * 2000, b"z" * 50_000])
+    listed = sum(row["nbytes"] for row in cli.json("ls", "--all"))
+    assert listed >= 53_000
+    (row,) = (row for row in cli.json("sessions") if row["session"])
+    assert row["nbytes"] == listed
+    runs["airflow/etl/run"] = "its run was deleted"
+    assert cli.json("gc", "--dry-run")["removed"][0]["nbytes"] == listed
+    assert f"{human_bytes(listed)} in 2 objects removed" in cli("sessions", "rm", "airflow/etl/run")
+
+
 def test_a_session_is_removed_unless_somebody_has_it_open(cli: Cli, daemon: Any) -> None:
     _put(daemon, "run")
-    assert "97.7 KiB in 1 objects" in cli("sessions", "rm", "run")
+    assert "97.7 KiB in 1 object removed" in cli("sessions", "rm", "run")
     cli("sessions", "rm", "run", code=1)
     assert "no session 'run'" in cli.error
     with entrepot.connect(daemon.address, scope="deployment", session="run") as store:
         oid = store.put(1)
         cli("sessions", "rm", "run", code=1)
-        assert "1 processes have it open; use --force" in cli.error
+        assert "1 process has it open; use --force" in cli.error
         assert store.exists(oid)
         cli("sessions", "rm", "run", "--force")
         assert not store.exists(oid)
@@ -175,7 +189,12 @@ def test_gc_says_whose_runs_it_looked_at(cli: Cli, daemon: Any, runs: dict[str, 
     assert "checked the runs of airflow\n0 removed" in cli("gc")
     runs["elsewhere"] = "AIRFLOW_HOME is not set"
     output = cli("gc", "--dry-run")
-    assert "did not check the runs of airflow in scope 'deployment' (AIRFLOW_HOME is not set)" in output
+    assert "did not check the runs of airflow in scope 'deployment' (AIRFLOW_HOME is not set)\n" in output
+    for number in range(4):
+        _put(daemon, "airflow/etl/run", scope=f"s{number}")
+    output = cli("gc", "--dry-run")
+    assert "in the scopes 'deployment', 's0', 's1' and 2 more (AIRFLOW_HOME is not set)\n" in output
+    assert output.count("AIRFLOW_HOME") == 1
 
 
 def test_runs_that_an_orchestrator_cannot_report_are_kept(cli: Cli, daemon: Any, runs: dict[str, str]) -> None:
@@ -192,7 +211,7 @@ def test_a_session_that_was_used_since_it_was_shown_stays(daemon: Any, runs: dic
     with entrepot.connect(daemon.address, scope="tests") as store:
         (shown,) = cleanup.find_in_store(store).garbage
         with entrepot.connect(daemon.address, scope="deployment", session="airflow/etl/run"):
-            assert cleanup.remove(store, shown) == "1 processes have it open"
+            assert cleanup.remove(store, shown) == "1 process has it open"
         assert cleanup.remove(store, shown) == "it has been used in the meantime"
         (shown,) = cleanup.find_in_store(store).garbage
         assert cleanup.remove(store, shown) == ""

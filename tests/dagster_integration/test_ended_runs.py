@@ -103,6 +103,10 @@ def test_gc_asks_the_instance(instance: DagsterInstance, monkeypatch: pytest.Mon
     assert ended_runs(store, scope, sessions) == {sessions[0]: SUCCEEDED, sessions[1]: DELETED}
     with pytest.raises(NotLookedAt, match="is another instance"):
         ended_runs(store, "dagster-another", sessions)
+    with monkeypatch.context() as patch:
+        patch.setattr("entrepot_dagster.ended_runs.find_spec", {}.get)
+        with pytest.raises(NotLookedAt, match="Dagster is not installed here: run this where it is"):
+            ended_runs(store, scope, sessions)
     monkeypatch.delenv("DAGSTER_HOME")
     with pytest.raises(NotLookedAt, match="DAGSTER_HOME is not set"):
         ended_runs(store, scope, sessions)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "entrepot.ended_runs"
 Provider = Callable[["Store", str, Sequence[str]], Mapping[str, str]]
 
+_MAX_SHOWN = 3
+
 log = logging.getLogger(__name__)
 
 
@@ -48,11 +50,20 @@ class CheckedRuns:
 
     def __str__(self) -> str:
         phrases = [f"checked the runs of {', '.join(sorted(self.checked))}"] if self.checked else []
+        scopes: dict[tuple[str, str], list[str]] = {}
+        for (orchestrator, scope), why in sorted(self.not_checked.items()):
+            scopes.setdefault((orchestrator, why), []).append(scope)
         phrases += [
-            f"did not check the runs of {orchestrator} in scope {scope!r} ({why})"
-            for (orchestrator, scope), why in sorted(self.not_checked.items())
+            f"did not check the runs of {orchestrator} in {_scopes_phrase(names)} ({why})"
+            for (orchestrator, why), names in scopes.items()
         ]
-        return "; ".join(phrases)
+        return "\n".join(phrases)
+
+
+def _scopes_phrase(scopes: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, scopes[:_MAX_SHOWN]))
+    more = f" and {len(scopes) - _MAX_SHOWN} more" if len(scopes) > _MAX_SHOWN else ""
+    return f"scope {shown}" if len(scopes) == 1 else f"the scopes {shown}{more}"
 
 
 def providers() -> dict[str, metadata.EntryPoint]:

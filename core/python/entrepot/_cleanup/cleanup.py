@@ -20,11 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from entrepot._client.queries import iter_objects
 from entrepot._daemon.launcher import listening_pids
 from entrepot._daemon.settings import runtime_folder
+from entrepot.codec import inlined_bytes
 from entrepot.durable import durable_config
 from entrepot.ended_runs import CheckedRuns, find_ended_sessions
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, VersionMismatch
+from entrepot.phrases import count_of, duration, session_phrase
 
 if TYPE_CHECKING:
     from entrepot._store.store import Store
@@ -78,6 +81,19 @@ def list_sessions(store: Store) -> list[dict[str, Any]]:
     return result
 
 
+def add_inlined_bytes(store: Store, sessions: Iterable[dict[str, Any]]) -> None:
+    """Add to each session's ``nbytes`` the small values stored inline in metadata, which the daemon does not count."""
+    by_name = {(session["scope"], session["session"]): session for session in sessions}
+    if not any(session["objects"] for session in by_name.values()):
+        return
+    raw, number = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
+    for record in iter_objects(raw, number, all_sessions=True):
+        session = by_name.get((record["scope"], record["session"]))
+        if session is not None:
+            with suppress(EntrepotError):  # gone in the meantime, or its bytes are lost
+                session["nbytes"] += inlined_bytes(raw.tree(bytes.fromhex(record["id"]))[0])
+
+
 def find_in_store(store: Store) -> SearchResult:
     """Find sessions that nobody has open, and whose run is over or whose time to live has passed."""
     unused = {
@@ -89,13 +105,14 @@ def find_in_store(store: Store) -> SearchResult:
     for key, session in unused.items():
         if session["ttl_seconds"] and session["idle_seconds"] >= session["ttl_seconds"]:
             reasons.setdefault(
-                key, f"unused for {int(session['idle_seconds'])} s, and its TTL is {session['ttl_seconds']} s"
+                key, f"unused for {int(session['idle_seconds'])} s, and its TTL is {duration(session['ttl_seconds'])}"
             )
     garbage: list[Garbage] = []
+    add_inlined_bytes(store, (unused[key] for key in reasons))
     for key, reason in sorted(reasons.items()):
         session = unused[key]
         if _is_durable(store, *key):
-            problems.append(f"session {key[1]!r} of scope {key[0]!r} is durable and was not removed ({reason})")
+            problems.append(f"{session_phrase(*key)} is durable and was not removed ({reason})")
             continue
         garbage.append(
             Garbage("session", key, reason, session["nbytes"], session["objects"], session["last_used_unix_ns"])
@@ -172,7 +189,9 @@ def remove_session(store: Store, scope: str, session: str, last_used: int = 0) -
         ) from error
     if removed:
         return ""
-    return f"{opened_by} processes have it open" if opened_by else "it has been used in the meantime"
+    if opened_by:
+        return f"{count_of(opened_by, 'process')} {'has' if opened_by == 1 else 'have'} it open"
+    return "it has been used in the meantime"
 
 
 def _is_durable(store: Store, scope: str, session: str) -> bool:

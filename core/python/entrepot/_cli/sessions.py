@@ -13,6 +13,7 @@ from entrepot._cleanup import cleanup
 from entrepot._cli.common import age, connect, human_bytes, table
 from entrepot.ended_runs import orchestrator_of, providers
 from entrepot.errors import InvalidArgument, ObjectNotFound, StoreUnavailable
+from entrepot.phrases import count_of, duration
 
 if TYPE_CHECKING:
     from entrepot._cleanup.cleanup import Garbage, SearchResult
@@ -74,6 +75,7 @@ def run_sessions(arguments: argparse.Namespace) -> int:
     """``entrepot sessions``."""
     with connect_for_inspection(arguments.address) as store:
         sessions = _filter_by_scope(cleanup.list_sessions(store), arguments.scope)
+        cleanup.add_inlined_bytes(store, sessions)
     orchestrators = providers()
     for session in sessions:
         session["owner"] = orchestrator_of(session["session"], orchestrators) or ""
@@ -89,7 +91,7 @@ def run_sessions(arguments: argparse.Namespace) -> int:
             session["owner"],
             age(session["created_unix_ns"] / 1e9),
             age(session["last_used_unix_ns"] / 1e9),
-            f"{session['ttl_seconds']} s" if session["ttl_seconds"] else "forever",
+            duration(session["ttl_seconds"]) if session["ttl_seconds"] else "forever",
             str(session["opened_by"]),
         ]
         for session in sessions
@@ -104,11 +106,12 @@ def run_rm(arguments: argparse.Namespace) -> int:
         sessions = cleanup.list_sessions(store)
         for name in arguments.names:
             session = _find_session(sessions, arguments.scope, name)
+            cleanup.add_inlined_bytes(store, [session])
             if arguments.force:
                 store._raw().remove_session(session["scope"], name)  # pyright: ignore[reportPrivateUsage]
             elif reason := cleanup.remove_session(store, session["scope"], name):
                 raise InvalidArgument(f"session {name!r} was not removed: {reason}; use --force to remove it anyway")
-            print(f"{name}: {human_bytes(session['nbytes'])} in {session['objects']} objects removed")
+            print(f"{name}: {human_bytes(session['nbytes'])} in {count_of(session['objects'], 'object')} removed")
     return 0
 
 
@@ -168,7 +171,7 @@ def _collect_garbage(store: Store | None, arguments: argparse.Namespace) -> int:
         if rows:
             print(table(rows, ["kind", "what", "bytes", "why"]))
         outcome = "would be removed" if arguments.dry_run else "removed"
-        checked_runs = "; ".join(text for result in results if (text := str(result.checked_runs)))
+        checked_runs = "\n".join(text for result in results if (text := str(result.checked_runs)))
         if checked_runs:
             print(checked_runs)
         print(f"{len(rows)} {outcome}, {human_bytes(sum(item.nbytes for item in removed))}")

@@ -94,7 +94,7 @@ class SessionInfo:
         ttl_seconds: time to live after the last use; 0: unlimited.
         idle_seconds: time since the last use.
         objects: number of objects in it.
-        nbytes: their payload in bytes.
+        nbytes: their payload in bytes, without small values stored inline in metadata.
         limit_bytes, limit_objects: its limits; 0: none.
         deletes_consumed: objects are deleted as soon as their last consumer has finished.
     """
