@@ -6,10 +6,13 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from entrepot.errors import InvalidArgument
+from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -59,21 +62,42 @@ def add_subcommands(subparsers: SubParsers) -> None:
     events.set_defaults(run=run_events)
 
 
+def _one_problem_a_line(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Print a policy's problems as they are: an editor finds file, line and column only at the start of a line."""
+
+    @wraps(run)
+    def run_and_print(arguments: argparse.Namespace) -> int:
+        from entrepot_policy.schema.diagnostics import PolicyError
+
+        try:
+            return run(arguments)
+        except PolicyError as error:
+            print(error, file=sys.stderr)
+            return 1
+
+    return run_and_print
+
+
+@_one_problem_a_line
 def run_check(arguments: argparse.Namespace) -> int:
     """``entrepot policy check``."""
     from entrepot_policy.rules.validation import probe_targets
     from entrepot_policy.schema.diagnostics import PolicyError
 
-    policy = _require_policy(arguments.file)
-    if arguments.probe and (problems := probe_targets([*policy.targets.values(), *policy.all_targets()])):
+    policy = _require_policy(arguments.file, "its file")
+    if arguments.probe and (
+        problems := probe_targets([*policy.targets.values(), *policy.all_targets()], remove_folders=True)
+    ):
         raise PolicyError(dict.fromkeys(problems))
-    rules = f"{len(policy.checkpoints)} checkpoint rules, {len(policy.failover)} failover rules"
+    counts = [count_of(len(policy.checkpoints), "checkpoint rule"), count_of(len(policy.failover), "failover rule")]
     if policy.memory:
-        rules += f", {len(policy.memory) - 1} memory rules"
-    print(f"{policy.source}: {rules}, {len(policy.all_targets())} targets; no problems found")
+        counts.append(count_of(len(policy.memory) - 1, "memory rule"))
+    counts.append(count_of(len(policy.all_targets()), "target"))
+    print(f"{policy.source}: {', '.join(counts)}; no problems found")
     return 0
 
 
+@_one_problem_a_line
 def run_explain(arguments: argparse.Namespace) -> int:
     """``entrepot policy explain``."""
     from entrepot_policy.explanation import explain
@@ -89,7 +113,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
         nbytes=arguments.size,
         fan_out=arguments.fan_out,
     )
-    print("\n".join(explain(_require_policy(arguments.file), subject)))
+    print("\n".join(explain(_require_policy(arguments.file, "--file FILE"), subject)))
     return 0
 
 
@@ -133,10 +157,10 @@ def _print_event(event: Event, arguments: argparse.Namespace) -> None:
     print(json.dumps(asdict(event)) if arguments.json else str(event), flush=True)
 
 
-def _require_policy(file: str | None) -> Policy:
+def _require_policy(file: str | None, argument: str) -> Policy:
     from entrepot_policy.rules.loader import VARIABLE, find_policy
 
     policy = find_policy(file)
     if policy is None:
-        raise InvalidArgument(f"no policy found: pass its file, or set {VARIABLE}")
+        raise InvalidArgument(f"no policy found: pass {argument}, or set {VARIABLE}")
     return policy

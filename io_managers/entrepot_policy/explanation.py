@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from entrepot.phrases import count_of
+
 from entrepot_policy.recovery.incident import DEFAULT_RULES
 from entrepot_policy.rules.match_target import Subject
 from entrepot_policy.rules.model import CheckpointCondition, CheckpointRule, FailoverRule, Policy, Step
@@ -27,7 +29,7 @@ def explain(policy: Policy, subject: Subject) -> list[str]:
         if rule is None:
             lines.append(f"on {event}: all other copies, then the next step of the rule that requested the reload")
             continue
-        lines.append(f"on {event}: {_steps(rule)}  [{rule.location.short}]")
+        lines.append(f"on {event}: {_steps(event, rule)}  [{rule.location.short}]")
     return lines
 
 
@@ -40,9 +42,9 @@ def _checkpoint(policy: Policy, subject: Subject) -> list[str]:
     lines = [f"checkpoint: {_when(rule.when)}{_every(rule)}  [{rule.location.short}, matches {rule.match}]"]
     if rule.when.kind == "never":
         return lines
-    kept = "all checkpoints" if rule.keep is None else f"the last {rule.keep} checkpoints"
+    kept = "all checkpoints" if rule.keep is None else f"the last {count_of(rule.keep, 'checkpoint')}"
     waits = "the task waits for it" if rule.mode == "sync" else "the task does not wait"
-    lines.append(f"  mode {rule.mode}: {waits}; {kept} of each output are kept")
+    lines.append(f"  mode {rule.mode}: {waits}; {kept} of each output {'is' if rule.keep == 1 else 'are'} kept")
     for number, target in enumerate(rule.targets):
         prefix = "to" if number == 0 else "otherwise to"
         lines.append(f"  {prefix} {target.template}  [{target.location.short}]")
@@ -85,14 +87,19 @@ def _every(rule: CheckpointRule) -> str:
     return "" if rule.every == 1 else f", in the first run and every {rule.every} runs"
 
 
-def _steps(rule: FailoverRule) -> str:
-    steps = ", then ".join(_step(step) for step in rule.steps)
-    if rule.steps[0].name == "fail":
+def _steps(event: str, rule: FailoverRule) -> str:
+    steps = ", then ".join(_step(step, rule) for step in rule.steps)
+    # The orchestrator retries a failed task, so only the step's own limits apply; 'fail' ends the first pass.
+    if event == "task_failed" or rule.max_attempts == 1 or any(step.name == "fail" for step in rule.steps):
         return steps
-    return f"{steps}; at most {rule.max_attempts} times, initially {rule.backoff:g} s apart"
+    return f"{steps}; at most {rule.max_attempts} passes through these steps, the second after {rule.backoff:g} s"
 
 
-def _step(step: Step) -> str:
+def _step(step: Step, rule: FailoverRule) -> str:
+    if step.name == "rerun_upstream":
+        return f"rerun_upstream (at most {count_of(rule.max_attempts, 'time')} a day for an object)"
+    if step.name == "retry" and step.attempts == 1:
+        return f"retry once, after {step.delay:g} s"
     if step.name == "retry":
-        return f"retry {step.attempts} times, initially after {step.delay:g} s"
+        return f"retry up to {step.attempts} times, first after {step.delay:g} s"
     return f"fail ({step.reason})" if step.reason else step.name

@@ -7,7 +7,8 @@ themselves. Either way a file is complete, or has the wrong length, which is det
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -214,6 +215,22 @@ class StorageDirectory:
                 self._fs.rm(f"{self._path}/{name}", recursive=True)
             except FileNotFoundError:
                 return
+
+    def missing_folders(self, name: str) -> list[str]:
+        """The directories that writing a file would create, innermost first. None except on local disks: elsewhere,
+        directories are not created, or not created by writing."""
+        missing: list[str] = []
+        folder = os.path.dirname(f"{self._path}/{name}")
+        while self.local and not os.path.lexists(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        return missing
+
+    def remove_empty(self, folders: Iterable[str]) -> None:
+        """Remove those of these local directories that are empty, in this order."""
+        for folder in folders:
+            with suppress(OSError):  # it was not created, or something is in it by now
+                os.rmdir(folder)
 
     def open(self, name: str, mode: str) -> Any:
         """An fsspec file object, for libraries that read and write those."""

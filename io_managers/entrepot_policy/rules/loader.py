@@ -25,7 +25,7 @@ from entrepot_policy.rules.model import (
 from entrepot_policy.rules.overrides import apply_overrides, find_overrides
 from entrepot_policy.rules.targets import Target, expand_environment
 from entrepot_policy.schema.constants import DEFAULT_BACKOFF_FACTOR, FORMAT_VERSION, MATCH_KEYS
-from entrepot_policy.schema.diagnostics import Diagnostic, Diagnostics, Location, PolicyError
+from entrepot_policy.schema.diagnostics import Diagnostic, Diagnostics, LeftOut, Location, PolicyError, lacks_a_section
 from entrepot_policy.schema.yaml_nodes import MappingNode, Node, ScalarNode, compose
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TargetSection,
         WhenSection,
     )
+    from entrepot_policy.schema.reading import Reading
 
 VARIABLE = "ENTREPOT_POLICY"
 OFF = ("", "off", "none")
@@ -96,11 +97,14 @@ def parse_policy(text: str, source: str = "policy", environment: Mapping[str, st
     variables = find_overrides(environment)
     root = apply_overrides(compose(text, source), variables)
     _check_version(root)
-    document = _read(root, source)
-    problems: Diagnostics = []
+    reading = _read(root, source)
+    problems: Diagnostics = list(reading.problems)
+    document = reading.document
+    if document is None:
+        raise PolicyError(problems)
     digest = hashlib.sha256("\0".join([text, *(f"{name}={value}" for name, value in variables.items())]).encode())
-    policy = _PolicyBuilder(document, problems).build(source, digest.hexdigest()[:16])
-    validation.validate(policy, document, problems)
+    policy = _PolicyBuilder(document, problems, reading.left_out).build(source, digest.hexdigest()[:16])
+    validation.validate(policy, document, problems, reading.left_out)
     if problems:
         raise PolicyError(problems)
     return policy
@@ -109,13 +113,12 @@ def parse_policy(text: str, source: str = "policy", environment: Mapping[str, st
 def schema_problems(text: str, source: str = "policy") -> list[Diagnostic]:
     """The problems that the JSON schema would report, without semantic ones."""
     try:
-        _read(compose(text, source), source)
+        return list(PolicyError(_read(compose(text, source), source).problems).problems)
     except PolicyError as error:
         return list(error.problems)
-    return []
 
 
-def _read(root: Node, source: str) -> PolicySection:
+def _read(root: Node, source: str) -> Reading:
     try:
         from entrepot_policy.schema.reading import read_policy
     except ImportError as error:
@@ -143,11 +146,13 @@ def _check_version(root: Node) -> None:
 
 
 class _PolicyBuilder:
-    """Builds rules from parsed sections, and reports inconsistencies."""
+    """Builds rules from parsed sections, and reports inconsistencies, unless what was left out can be their reason."""
 
-    def __init__(self, document: PolicySection, problems: Diagnostics) -> None:
+    def __init__(self, document: PolicySection, problems: Diagnostics, left_out: LeftOut) -> None:
         self._document = document
         self._problems = problems
+        self._knows_targets = not lacks_a_section(left_out) and not any(path[0] == "targets" for path in left_out)
+        self._knows_default_target = not any(path[0] == "checkpoint" and path[1:2] != ("rules",) for path in left_out)
         self._targets: dict[str, Target] = {}
         self._fallbacks: dict[str, str] = {}
 
@@ -197,7 +202,7 @@ class _PolicyBuilder:
             if section.fallback is not None:
                 self._fallbacks[name] = section.fallback
         for name, fallback in self._fallbacks.items():
-            if fallback not in self._targets:
+            if fallback not in self._targets and self._knows_targets:
                 available = ", ".join(self._targets)
                 self._add_problem(
                     sections[name].at("fallback"), f"unknown target {fallback!r}; known targets: {available}"
@@ -234,6 +239,8 @@ class _PolicyBuilder:
         if target_name is None:
             return ()
         if target_name not in self._targets:
+            if "/" not in target_name and not self._knows_targets:
+                return ()
             if "/" not in target_name:
                 available = ", ".join(self._targets) or "none"
                 self._add_problem(
@@ -251,7 +258,8 @@ class _PolicyBuilder:
 
     def _checkpoint_rule(self, section: CheckpointRuleSection, parent: CheckpointSection) -> CheckpointRule:
         when = _when(section.when)
-        if section.target is None and parent.target is None and when.kind != "never":
+        has_target = section.target is not None or parent.target is not None
+        if not has_target and when.kind != "never" and self._knows_default_target:
             self._add_problem(
                 section.mark, "this rule has no target, and 'checkpoint' has none: set a target name or a URL"
             )

@@ -98,10 +98,11 @@ def template_problem(template: str) -> str:
     rest = _PLACEHOLDER.sub("x", template)
     if "{" in rest or "}" in rest:
         return f"unbalanced braces in {template!r}"
-    for name in _PLACEHOLDER.findall(template):
-        if name not in PLACEHOLDERS + FORMER_PLACEHOLDERS:
-            available = ", ".join(f"{{{item}}}" for item in PLACEHOLDERS)
-            return f"unknown placeholder {{{name}}}; known placeholders: {available}"
+    unknown = [name for name in _PLACEHOLDER.findall(template) if name not in PLACEHOLDERS + FORMER_PLACEHOLDERS]
+    if unknown:
+        names = ", ".join(f"{{{name}}}" for name in dict.fromkeys(unknown))
+        available = ", ".join(f"{{{item}}}" for item in PLACEHOLDERS)
+        return f"unknown placeholder {names}; known placeholders: {available}"
     start = scheme.end() if scheme else 0
     path = template[start:]
     if any(item in (".", "..") for item in path.split("/")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from entrepot.errors import EntrepotError
@@ -12,7 +12,7 @@ from entrepot_policy.rules.matching import empty_range
 from entrepot_policy.rules.model import CheckpointRule, FailoverRule, MemoryRule, Policy
 from entrepot_policy.rules.targets import Target, template_problem
 from entrepot_policy.schema.constants import STEPS_OF
-from entrepot_policy.schema.diagnostics import Diagnostic, Diagnostics
+from entrepot_policy.schema.diagnostics import Diagnostic, Diagnostics, LeftOut, lacks_a_section
 
 if TYPE_CHECKING:
     from entrepot_policy.schema.definition import CheckpointRuleSection, MemorySection, PolicySection
@@ -23,23 +23,30 @@ def target_problem(url: str) -> str:
     return template_problem(url)
 
 
-def validate(policy: Policy, document: PolicySection, problems: Diagnostics) -> None:
-    """Report contradictions.
+def validate(policy: Policy, document: PolicySection, problems: Diagnostics, left_out: LeftOut = frozenset()) -> None:
+    """Report contradictions, unless what was left out can be their reason.
 
     Args:
         policy: the policy as constructed.
         document: the parsed sections it was constructed from.
         problems: added to.
+        left_out: the parts of the policy that are not in it, because they are wrong.
     """
+    incomplete = {path[0] for path in left_out}
+    complete = set() if lacks_a_section(left_out) else {"checkpoint", "memory", "failover"} - incomplete
     rules = () if document.checkpoint is None else document.checkpoint.rules
     for index, rule in enumerate(policy.checkpoints):
         _check_rule(rule, rules[index], problems)
         _check_unreachable(rule, policy.checkpoints[:index], problems)
-    _check_memory(policy, document.memory, problems)
+    _check_memory(policy, document.memory, problems, complete)
     for index, failover_rule in enumerate(policy.failover):
         _check_steps(failover_rule, problems)
         _check_unreachable_events(failover_rule, policy.failover[:index], problems)
-        if not rules and any(step.name == "reload_checkpoint" for step in failover_rule.steps):
+        if (
+            not rules
+            and "checkpoint" in complete
+            and any(step.name == "reload_checkpoint" for step in failover_rule.steps)
+        ):
             problems.append(
                 Diagnostic(
                     failover_rule.location,
@@ -49,8 +56,12 @@ def validate(policy: Policy, document: PolicySection, problems: Diagnostics) -> 
             )
 
 
-def probe_targets(targets: Iterable[Target]) -> list[Diagnostic]:
+def probe_targets(targets: Iterable[Target], *, remove_folders: bool = False) -> list[Diagnostic]:
     """Try to write, read and remove a small file below the base of each target.
+
+    Args:
+        targets: which.
+        remove_folders: whether to remove the folders that this creates, too; not where checkpoints follow.
 
     Returns:
         A problem for each failure, with the driver's error: no credentials, no permission, no such bucket, a full disk.
@@ -63,12 +74,16 @@ def probe_targets(targets: Iterable[Target]) -> list[Diagnostic]:
         name = f"{SHARED_FOLDER}/probe-{secrets.token_hex(8)}"
         try:
             storage = open_directory(target.base, target.options)
-            storage.write(name, b"entrepot")
-            if storage.read(name) != b"entrepot":
-                problems.append(
-                    Diagnostic(target.location, f"data read from {target.base} differs from what was written")
-                )
-            storage.remove(name)
+            created_folders = storage.missing_folders(name) if remove_folders else []
+            try:
+                storage.write(name, b"entrepot")
+                if storage.read(name) != b"entrepot":
+                    problems.append(
+                        Diagnostic(target.location, f"data read from {target.base} differs from what was written")
+                    )
+                storage.remove(name)
+            finally:
+                storage.remove_empty(created_folders)
         except EntrepotError as error:
             problems.append(Diagnostic(target.location, f"checkpoints cannot be written to this target: {error}"))
         except FileNotFoundError:
@@ -106,7 +121,9 @@ def _check_rule(rule: CheckpointRule, section: CheckpointRuleSection, problems: 
         )
 
 
-def _check_memory(policy: Policy, section: MemorySection | None, problems: Diagnostics) -> None:
+def _check_memory(
+    policy: Policy, section: MemorySection | None, problems: Diagnostics, complete: Collection[str]
+) -> None:
     if section is None:
         return
     for index, rule in enumerate(policy.memory):
@@ -119,9 +136,9 @@ def _check_memory(policy: Policy, section: MemorySection | None, problems: Diagn
             )
         if explicit or section.has("recompute"):  # the section's own setting counts only if it is explicit
             _check_unreachable(rule, policy.memory[:index], problems)
-        if rule.recompute:
+        if rule.recompute and "failover" in complete:
             _check_recompute_allowed(rule, policy.failover, problems)
-    if section.has("overhead") and not any(rule.recompute for rule in policy.memory):
+    if section.has("overhead") and "memory" in complete and not any(rule.recompute for rule in policy.memory):
         problems.append(
             Diagnostic(section.at("overhead"), "nothing here sets 'recompute: auto', so 'overhead' has no effect")
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from entrepot.errors import InvalidArgument
 
@@ -47,6 +48,25 @@ class Diagnostic:
 
 
 Diagnostics = list[Diagnostic]
+# Paths of what was left out of a policy because it is wrong, such as ("checkpoint", "rules", 0) or ("targets", "s3").
+LeftOut = frozenset[tuple[int | str, ...]]
+
+
+def lacks_a_section(left_out: LeftOut) -> bool:
+    """Whether a whole section was left out, or has a name that is not known."""
+    return any(len(path) == 1 and path != ("version",) for path in left_out)
+
+
+def did_you_mean(word: str, known_words: Iterable[str], otherwise: str) -> str:
+    """Return the hint that names what was probably meant, followed by what is known.
+
+    >>> did_you_mean("mach", ["match", "when"], "known keys: match, when")
+    "did you mean 'match'? Known keys: match, when"
+    >>> did_you_mean("other", ["match", "when"], "known keys: match, when")
+    'known keys: match, when'
+    """
+    matches = get_close_matches(word, known_words, n=1)
+    return f"did you mean {matches[0]!r}? {otherwise[0].upper()}{otherwise[1:]}" if matches else otherwise
 
 
 class PolicyError(InvalidArgument):

@@ -6,13 +6,15 @@ what is expected there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from pydantic import Tag, ValidationError
 
+from entrepot_policy.schema.constants import FORMAT_VERSION
 from entrepot_policy.schema.definition import PolicySection
-from entrepot_policy.schema.diagnostics import Diagnostic, PolicyError
+from entrepot_policy.schema.diagnostics import Diagnostic, LeftOut, did_you_mean
 from entrepot_policy.schema.sections import EXACTLY_ONE, is_section, locate
 from entrepot_policy.schema.value_types import EXPECTED
 from entrepot_policy.schema.yaml_nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 SHOWN = 60
+_MAX_ROUNDS = 4
 # What pydantic's own types of errors say of types that need no annotation of ours.
 _EXPECTED = {
     "bool_type": "true or false",
@@ -32,18 +35,78 @@ _EXPECTED = {
 _RANKS = {"missing": 1, EXACTLY_ONE: 2}
 
 
-def read_policy(root: Node) -> PolicySection:
-    """Read a policy.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read of a policy.
 
-    Raises:
-        PolicyError: a value or a key is wrong; it has all such problems.
+    Attributes:
+        document: the policy without the parts that have problems; None: nothing is left of it.
+        problems: all wrong values and keys.
+        left_out: the paths of those parts: whole rules and targets, and single keys elsewhere.
     """
+
+    document: PolicySection | None
+    problems: tuple[Diagnostic, ...] = ()
+    left_out: LeftOut = frozenset()
+
+
+def read_policy(root: Node) -> Reading:
+    """Read a policy, with its problems. Its sound parts are read in any case, so that they can be checked, too."""
     try:
-        document = PolicySection.model_validate(_plain(root))
+        return Reading(_validated(root))
     except ValidationError as error:
-        raise PolicyError(_diagnostics(error.errors(include_url=False), root)) from None
+        errors = error.errors(include_url=False)
+    problems = tuple(_diagnostics(errors, root))
+    left_out: set[tuple[int | str, ...]] = set()
+    for _ in range(_MAX_ROUNDS):  # without a part, the one around it can be wrong: a list may not be empty
+        paths = {_unsound_part(error) for error in errors}
+        if not isinstance(root, MappingNode) or () in paths:
+            break
+        left_out |= paths
+        root = _without(root, paths)
+        try:
+            return Reading(_validated(root), problems, frozenset(left_out))
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+    return Reading(None, problems)
+
+
+def _validated(root: Node) -> PolicySection:
+    document = PolicySection.model_validate(_plain(root))
     locate(document, root)
     return document
+
+
+def _unsound_part(error: ErrorDetails) -> tuple[int | str, ...]:
+    """The path of what to leave out because of an error: a whole rule, because it would match something else."""
+    path = error["loc"]
+    depth = {"targets": 2, "failover": 2}.get(str(path[0]) if path else "", 3 if path[1:2] == ("rules",) else 2)
+    if error["type"] == "missing" and len(path) <= depth:
+        return path[:-1] or path  # the section that lacks it; for the policy itself, see _without
+    return path[:depth]
+
+
+def _without(root: MappingNode, paths: set[tuple[int | str, ...]]) -> MappingNode:
+    """A policy without parts of it, but with a version."""
+
+    def pruned(node: Node, path: tuple[int | str, ...]) -> Node:
+        if isinstance(node, MappingNode):
+            kept = {
+                key: (location, pruned(value, (*path, key)))
+                for key, (location, value) in node.entries.items()
+                if (*path, key) not in paths
+            }
+            return MappingNode(node.location, kept)
+        if isinstance(node, SequenceNode):
+            items = enumerate(node.items)
+            kept_items = (pruned(item, (*path, index)) for index, item in items if (*path, index) not in paths)
+            return SequenceNode(node.location, tuple(kept_items))
+        return node
+
+    result = pruned(root, ())
+    assert isinstance(result, MappingNode)
+    result.entries.setdefault("version", (root.location, ScalarNode(root.location, FORMAT_VERSION)))
+    return result
 
 
 def _plain(node: Node) -> Any:
@@ -109,7 +172,8 @@ def _diagnostic(error: ErrorDetails, kind: Any, node: Any) -> Diagnostic:
         return Diagnostic(node.location, f"{kind.title()} requires {key!r}: {kind.model_fields[key].description}")
     if error["type"] == "extra_forbidden":
         key = str(error["loc"][-1])
-        return Diagnostic(node.entries[key][0], f"{kind.title()} has no key {key!r}; known keys: {kind.keys()}")
+        hint = did_you_mean(key, kind.model_fields, f"known keys: {kind.keys()}")
+        return Diagnostic(node.entries[key][0], f"{kind.title()} has no key {key!r}; {hint}")
     if _is_name(error):
         name = str(error["loc"][-2])
         return Diagnostic(node.entries[name][0], f"{name!r} cannot be {error.get('ctx', {})['what']}")

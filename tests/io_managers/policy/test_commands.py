@@ -32,26 +32,35 @@ def file(tmp_path: Path) -> Path:
 
 def test_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(file)]) == 0
-    assert "2 checkpoint rules, 1 failover rules, 1 targets" in capsys.readouterr().out
+    assert "2 checkpoint rules, 1 failover rule, 1 target; no problems found" in capsys.readouterr().out
     file.write_text("version: 1\nnope: 2\ncheckpoint: 3\n")
     assert main(["policy", "check", str(file)]) == 1
     output = capsys.readouterr().err
-    assert f"{file}:2:1:" in output
-    assert f"{file}:3:13:" in output
+    first, second = output.splitlines()
+    assert first.startswith(f"{file}:2:1: ")
+    assert second.startswith(f"{file}:3:13: ")
+    assert main(["policy", "explain", "a", "--file", str(file)]) == 1
+    assert capsys.readouterr().err == output
 
 
 def test_check_finds_a_policy_by_the_environment(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["policy", "check"]) == 1
-    assert "ENTREPOT_POLICY" in capsys.readouterr().err
+    assert "pass its file, or set ENTREPOT_POLICY" in capsys.readouterr().err
+    assert main(["policy", "explain", "a"]) == 1
+    assert "pass --file FILE, or set ENTREPOT_POLICY" in capsys.readouterr().err
     monkeypatch.setenv("ENTREPOT_POLICY", str(file))
     assert main(["policy", "check"]) == 0
 
 
 def test_check_tries_the_targets(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", "--probe", str(file)]) == 0
-    assert list((tmp_path / "root").rglob("*probe*")) == []
+    assert not (tmp_path / "root").exists(), "what the probe created is removed"
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "kept").touch()
+    assert main(["policy", "check", "--probe", str(file)]) == 0
+    assert [path.name for path in (tmp_path / "root").rglob("*")] == ["kept"]
     (tmp_path / "blocked").write_text("a file, and no folder")
     file.write_text(TEXT.format(root=tmp_path / "blocked"))
     capsys.readouterr()
@@ -78,13 +87,17 @@ def test_explain(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "mode async" in output
     assert "the last 2 checkpoints" in output
     assert (
-        f"on object_lost: reload_checkpoint, then fail (ask Ada); at most 3 times, initially 1 s apart  [{file}:8]"
-        in output
+        "on store_full: evict, then retry up to 3 times, first after 1 s; at most 3 passes through these steps, the "
+        "second after 1 s  [default]" in output
     )
-    assert (
-        "on store_full: evict, then retry 3 times, initially after 1 s; at most 3 times, initially 1 s apart  [default]"
-        in output
-    )
+    assert f"on object_lost: reload_checkpoint, then fail (ask Ada)  [{file}:8]" in output
+    with file.open("a") as text:
+        text.write("  - {on: task_failed, do: {retry: {attempts: 2, delay: 10s}}}\n")
+        text.write("  - {on: object_lost, max_attempts: 1, do: rerun_upstream}\n")
+    assert main(["policy", "explain", "b", "--file", str(file)]) == 0
+    output = capsys.readouterr().out
+    assert f"on task_failed: retry up to 2 times, first after 10 s  [{file}:9]" in output
+    assert f"on object_lost: rerun_upstream (at most 1 time a day for an object)  [{file}:10]" in output
     assert main(["policy", "explain", "load", "--file", str(file)]) == 0
     assert "rules with a size may match its outputs" in capsys.readouterr().out
     assert main(["policy", "explain", "load", "--file", str(file), "--size", "2000000"]) == 0

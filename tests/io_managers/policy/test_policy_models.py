@@ -44,7 +44,10 @@ def test_what_is_omitted_has_the_same_default_in_the_file_and_in_the_rules() -> 
         ("version: 1\nfailover: {on: task_failed, do: fail}", ["p:2:11: got a mapping, expected a list"]),
         # Names that are also keys, or words by which the reader tells types apart.
         ("version: 1\ntargets: {url: {url: 3}}", ["p:2:22: got 3, expected a URL; YAML does not read this as a "]),
-        ("version: 1\ntargets: {section: {uri: /x, url: /x}}", ["p:2:21: a target has no key 'uri'; known keys: "]),
+        (
+            "version: 1\ntargets: {section: {uri: /x, url: /x}}",
+            ["p:2:21: a target has no key 'uri'; did you mean 'url'? Known keys: "],
+        ),
         ("version: 1\ntargets: {scalar: 3}", ["p:2:19: got 3, expected a target: a mapping with url, options, "]),
         (
             "version: 1\ntargets: {'[key]': {url: ''}}",
@@ -80,6 +83,51 @@ def test_errors_lead_to_what_is_wrong(text: str, expected: list[str]) -> None:
     assert len(reported) == len(expected), reported
     for line, start in zip(reported, expected, strict=True):
         assert line.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (  # the rules that are sound are checked, and the broken one hides none of them
+            "version: 1\nnope: 2\ncheckpoint: {target: '/x/{color}/{day}', rules: [{mach: a}, {match: b}, {match: b}]}",
+            [
+                "p:2:1: a policy has no key 'nope'; known keys: ",
+                "p:3:14: unknown placeholder {color}, {day}; known placeholders: ",
+                "p:3:51: a rule of 'checkpoint' has no key 'mach'; did you mean 'match'? Known keys: ",
+                "p:3:73: this rule never applies: ",
+            ],
+        ),
+        (  # what may follow from a problem is not reported
+            "version: 1\ntarget: {s3: {url: /x}}\ncheckpoint: {target: s3, rules: [{}]}",
+            ["p:2:1: a policy has no key 'target'; did you mean 'targets'? "],
+        ),
+        (
+            "version: 1\ntargets: {a: {uri: /x}}\ncheckpoint: {target: a, rules: [{}]}",
+            ["p:2:14: a target requires", "p:2:15: "],
+        ),
+        (
+            "version: 1\ncheckpoint: {tagret: /x, rules: [{}]}",
+            ["p:2:14: checkpoint has no key 'tagret'; did you mean 'target'? "],
+        ),
+        (
+            "version: 1\ncheckpoint: {target: /x, rules: [{when: 3}]}\n"
+            "failover: [{on: object_lost, do: reload_checkpoint}]",
+            ["p:2:41: got 3, expected "],
+        ),
+        (
+            "version: 1\nfailover: [{on: object_dropped, do: x}, {on: object_dropped, do: reload_checkpoint}]\n"
+            "memory: {recompute: auto}\ncheckpoint: {target: /x, rules: [{}]}",
+            ["p:2:37: got 'x', expected one of "],
+        ),
+        ("checkpoint: {target: x, rules: [{}]}", ["p:1:1: a policy requires 'version'", "p:1:14: unknown target 'x'"]),
+        ("version: 1\ncheckpoint: {target: x}", ["p:2:13: checkpoint requires 'rules'"]),
+    ],
+)  # fmt: skip
+def test_what_is_sound_is_checked_beside_what_is_not(text: str, expected: list[str]) -> None:
+    reported = problems(text)
+    assert len(reported) == len(expected), reported
+    for line, start in zip(reported, expected, strict=True):
+        assert line.startswith(start), reported
 
 
 def test_escaped_characters_are_put_together_from_their_surrogates() -> None:
