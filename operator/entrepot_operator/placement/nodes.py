@@ -48,19 +48,27 @@ class Constraints:
         Raises:
             InvalidArgument: an operator that Kubernetes does not have.
         """
-        if node.unschedulable or not self._tolerates(node):
+        if node.unschedulable or self._untolerated(node):
             return False
         results = [_label_equals(node, key, value) for key, value in self._selector.items()]
         if self._terms is not None:
             results.append(_any_of([_term_allows(term, name, node) for term in self._terms]))
         return _all_of(results)
 
-    def _tolerates(self, node: Node) -> bool:
-        return all(
-            any(_tolerates(toleration, taint) for toleration in self._tolerations)
+    def obstacle(self, node: Node) -> str:
+        """Describe what keeps the pod from a node that :meth:`allows` excludes."""
+        if taints := self._untolerated(node):
+            names = ", ".join(_taint_text(taint) for taint in taints)
+            return f"the pod does not tolerate the taint{'s' if len(taints) > 1 else ''} {names}"
+        return "cordoned" if node.unschedulable else "excluded by the pod's own node selector or affinity"
+
+    def _untolerated(self, node: Node) -> list[Mapping[str, Any]]:
+        return [
+            taint
             for taint in node.taints
             if taint.get("effect") in _BLOCKING_EFFECTS
-        )
+            and not any(_tolerates(toleration, taint) for toleration in self._tolerations)
+        ]
 
 
 def _term_allows(term: Mapping[str, Any], name: str, node: Node) -> bool | None:
@@ -119,6 +127,11 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     if key != taint.get("key"):
         return False
     return bool(operator == "Exists" or (toleration.get("value") or "") == (taint.get("value") or ""))
+
+
+def _taint_text(taint: Mapping[str, Any]) -> str:
+    value = taint.get("value")
+    return f"{taint.get('key')}{f'={value}' if value else ''}:{taint.get('effect')}"  # as kubectl writes it
 
 
 def _all_of(results: list[bool | None]) -> bool | None:

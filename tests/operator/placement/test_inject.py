@@ -224,6 +224,27 @@ def test_taints_keep_pods_off_that_do_not_tolerate_them(toleration: dict[str, st
     assert done.required == (["n1"] if fits else [])
 
 
+def test_what_keeps_a_pod_from_its_inputs_is_said() -> None:
+    taints = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"}]
+    drained = {"key": "drain", "effect": "NoExecute"}
+    nodes = {
+        "n1": node("n1", taints=taints),
+        "n2": node("n2", taints=taints),
+        "n3": node("n3", taints=[drained, *taints]),
+        "n4": node("n4", unschedulable=True),
+        "n5": node("n5"),
+        "n6": node("n6"),
+    }
+    given = pod(nodeSelector={HOST: "n6"})
+    done = explain(given, [A], {A: dict.fromkeys(nodes, 1)}, nodes=nodes)
+    (text,) = (warning.text for warning in done.reasons if warning.code == "excluded-nodes")
+    assert text == (
+        "the pod cannot run on nodes that hold inputs: n4 (cordoned); n5 (excluded by the pod's own node selector or "
+        "affinity); n1, n2 (the pod does not tolerate the taint gpu=yes:NoSchedule); n3 (the pod does not tolerate the "
+        "taints drain:NoExecute, gpu=yes:NoSchedule)"
+    )
+
+
 def test_a_cordoned_node_is_never_required() -> None:
     done = explain(pod({"locality": "required"}), [A], {A: {"n1": 1}}, nodes={"n1": node("n1", unschedulable=True)})
     assert done.required == []

@@ -138,7 +138,7 @@ def find_candidates(
     """
     allowed: dict[str, Node] = {}
     stale: list[str] = []
-    excluded: list[str] = []
+    excluded: dict[str, list[str]] = {}  # by what keeps the pod from them
     zones: dict[str, int] = {}
     for name, count in inputs.nbytes.items():
         if nodes is None:
@@ -155,7 +155,7 @@ def find_candidates(
         if zone is not None and count:
             zones[zone] = zones.get(zone, 0) + count
         if constraints.allows(name, node) is False:
-            excluded.append(name)
+            excluded.setdefault(constraints.obstacle(node), []).append(name)
         else:
             allowed[name] = node
     warnings: list[PlacementWarning] = []
@@ -166,7 +166,8 @@ def find_candidates(
             )
         )
     if excluded:
-        text = f"the pod's own constraints exclude nodes that hold inputs: {summarize_names(sorted(excluded))}"
+        groups = [f"{summarize_names(sorted(names))} ({obstacle})" for obstacle, names in sorted(excluded.items())]
+        text = f"the pod cannot run on nodes that hold inputs: {'; '.join(groups)}"
         warnings.append(PlacementWarning("excluded-nodes" if allowed else "conflict", text))
     ordered = sorted(allowed, key=lambda name: (-inputs.nbytes[name], name))
     return Candidates({name: inputs.nbytes[name] for name in ordered}, allowed, zones, warnings)
