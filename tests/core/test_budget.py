@@ -31,6 +31,15 @@ def put_small(store: entrepot.Store, count: int) -> None:
         store.put_many([b"x"] * 10_000)
 
 
+OWN_MARGIN = 6 * MIB  # beyond the size: 2 MiB for clients, and what a daemon has without any contents
+
+
+def own_bytes(pid: int) -> int:
+    """Memory of a process that is neither shared nor from a file."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) << 10
+
+
 def pin_table_bytes(pid: int) -> int:
     """Like ``memfd_bytes``, for pin tables only."""
     return memfd_bytes(pid, "entrepot-pins")
@@ -143,7 +152,9 @@ def test_small_objects_keep_a_store_within_its_size(make_store: Callable[..., en
     assert status["objects"] >= 200_000
     assert memfd_bytes(pid) <= 64 * MIB + 2 * MIB
     assert status["budget"]["granted_bytes"] <= 64 * MIB + 2 * MIB
-    assert abs(memfd_bytes(pid) - status["budget"]["granted_bytes"]) <= MIB // 2
+    in_memfds = status["budget"]["granted_bytes"] - status["budget"]["items"]["heap"]
+    assert abs(memfd_bytes(pid) - in_memfds) <= MIB // 2
+    assert memfd_bytes(pid) + own_bytes(pid) <= 64 * MIB + OWN_MARGIN
 
 
 def test_a_million_small_objects_are_counted(make_store: Callable[..., entrepot.Store]) -> None:
@@ -154,7 +165,8 @@ def test_a_million_small_objects_are_counted(make_store: Callable[..., entrepot.
     assert status["objects"] == 1_000_000
     items = status["budget"]["items"]
     assert sum(items.values()) == status["budget"]["granted_bytes"]
-    assert sum(items.values()) <= 300 * 1_000_000
+    assert sum(items.values()) - items["heap"] <= 300 * 1_000_000
+    assert own_bytes(pid) <= items["heap"] + OWN_MARGIN
     assert memfd_bytes(pid) <= 300 * 1_000_000
 
 
@@ -163,6 +175,8 @@ def test_removed_objects_leave_room_for_large_ones(
     make_store: Callable[..., entrepot.Store], tmp_path: Path, spills: bool
 ) -> None:
     store = make_store("--size", "256MiB", "--spill-path", str(tmp_path / "spill") if spills else "none")
+    pid = store.status()["pid"]
+    own_before = own_bytes(pid)
     with entrepot.connect(store.address, scope="tests", session="run") as run, suppress(entrepot.StoreFull):
         put_small(run, 900_000)
     store.remove_session("run")
@@ -174,10 +188,63 @@ def test_removed_objects_leave_room_for_large_ones(
         assert time.monotonic() - before < 5
         assert np.array_equal(store.get(oid), value)
         store.delete(oid)
+    heap = store.status()["budget"]["items"]["heap"]
+    assert own_bytes(pid) - own_before <= heap + 2 * MIB, "returned to the budget, not to the system"
     before = time.monotonic()
     with pytest.raises(entrepot.StoreFull, match=r"waiting would not help.*segments .*index "):
         store.put(np.empty(256 * MIB // 8))
     assert time.monotonic() - before < 5
+
+
+def fill_with_names(store: entrepot.Store, number: int) -> None:
+    if number == 0:
+        store.put(b"named", name="first")
+    store.set_name(f"{number:0200}", store.resolve("first"))
+
+
+def fill_with_sets(store: entrepot.Store, number: int) -> None:
+    store._raw().define_set(store._session.number, f"{number:0200}", 0, 0, 0)
+
+
+def fill_with_sessions(store: entrepot.Store, number: int) -> None:
+    store._raw().open_session("tests", f"{number:0200}", None, None)
+
+
+def fill_with_consumers(store: entrepot.Store, number: int) -> None:
+    if number == 0:
+        for item in range(100):
+            store.put(b"x", id=f"{item:040}", consumers=100_000)
+    store._raw().consumed([bytes.fromhex(f"{item:040}") for item in range(100)], f"consumer {number}")
+
+
+@pytest.mark.parametrize(
+    ("fill", "mebibytes", "least"),
+    [
+        (fill_with_names, 64, 150_000),
+        (fill_with_sets, 8, 8_000),
+        (fill_with_sessions, 8, 8_000),
+        (fill_with_consumers, 8, 800),
+    ],
+    ids=["names", "sets", "sessions", "consumers"],
+)
+def test_what_the_daemon_itself_keeps_is_within_the_size_too(
+    make_store: Callable[..., entrepot.Store],
+    fill: Callable[[entrepot.Store, int], None],
+    mebibytes: int,
+    least: int,
+) -> None:
+    """Full of one kind of entry, memfds and the daemon's own memory stay within the size, and the estimate is right."""
+    store = make_store("--size", f"{mebibytes}MiB", "--warm-bytes", "0", "--spill-path", "none")
+    pid = store.status()["pid"]
+    own_before = own_bytes(pid)
+    number = 0
+    with pytest.raises(entrepot.StoreFull, match="--size"):  # noqa: PT012 - which one it is, is not known
+        for number in range(300_000):
+            fill(store, number)
+    assert number >= least
+    heap = store.status()["budget"]["items"]["heap"]
+    assert own_bytes(pid) - own_before <= heap + MIB, "estimated too low"
+    assert memfd_bytes(pid) + own_bytes(pid) <= mebibytes * MIB + OWN_MARGIN
 
 
 def test_forks_and_clients_have_limits(

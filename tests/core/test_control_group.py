@@ -168,3 +168,20 @@ def test_half_the_group_full_of_small_objects_is_no_more_than_that(
         assert bytes(store.get(oids[-1])) == bytes(store.get(oids[0])) == b"x"
         store.delete(oids[0])
         assert {store.status()["pid"], store.status()["keeper_pid"]} == pids, "nobody was killed"
+
+
+def test_half_the_group_full_of_names_is_no_more_than_that(
+    in_group: Callable[..., tuple[subprocess.Popen[str], str]], connected: Callable[..., entrepot.Store]
+) -> None:
+    process, address = in_group("--size", "150MiB", "--warm-bytes", "0", "--spill-path", "none")
+    with connected(process, address) as store:
+        pids = {store.status()["pid"], store.status()["keeper_pid"]}
+        oid = store.put(b"x")
+        number = 0
+        with pytest.raises(entrepot.StoreFull, match="--size"):  # noqa: PT012 - which name it is, is not known
+            for number in range(600_000):
+                store.set_name(f"{number:0200}", oid)
+        assert number > 300_000
+        assert store.resolve(f"{0:0200}") == store.resolve(f"{number - 1:0200}") == oid
+        store.unset_name(f"{0:0200}")
+        assert {store.status()["pid"], store.status()["keeper_pid"]} == pids, "nobody was killed"

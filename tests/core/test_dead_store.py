@@ -203,6 +203,61 @@ def test_what_is_gone_is_lost_at_once(store: entrepot.Store, replaced: Callable[
     assert time.monotonic() - begun < 10  # watchdog: nothing here waits
 
 
+LOST_READS: dict[str, Callable[[entrepot.Store, Any], object]] = {
+    "get": lambda store, oid: store.get(oid, timeout=20),
+    "get_many": lambda store, oid: store.get_many([store.put("new"), oid], timeout=20),
+    "pin": lambda store, oid: store.pin(oid, timeout=20),
+    "without a limit": lambda store, oid: store.get(oid, timeout=None),
+}
+
+
+@pytest.mark.parametrize("read", LOST_READS.values(), ids=LOST_READS)
+def test_what_is_gone_is_lost_at_once_with_a_timeout_too(
+    store: entrepot.Store, replaced: Callable[[], None], read: Callable[[entrepot.Store, Any], object]
+) -> None:
+    """A read that would wait for a seal does not wait for what was in the dead store."""
+    oid = store.put(np.zeros(MIB))
+    replaced()
+    for _ in range(2):  # the first learns of the death
+        begun = time.monotonic()
+        with pytest.raises(entrepot.ObjectLost, match="was lost with the previous store"):
+            read(store, oid)
+        assert time.monotonic() - begun < 1
+
+
+def test_a_lost_object_that_was_made_again_is_waited_for_as_any(
+    daemon: Any, store: entrepot.Store, replaced: Callable[[], None]
+) -> None:
+    oids = [store.put(np.zeros(MIB)) for _ in range(3)]
+    replaced()
+    store.put(b"made here", id=oids[0])
+    with entrepot.connect(daemon.address, scope="tests") as other:
+        other.put(np.ones(MIB), id=oids[1])
+        other.put("named", id=oids[2], name="named")
+    assert store.get(oids[1], timeout=20)[0] == 1
+    assert store.resolve("named") == oids[2]
+    for oid in oids:
+        store.delete(oid)
+        with pytest.raises(entrepot.Timeout):  # deleted from this store, not lost with the other
+            store.get(oid, timeout=0.01)
+        with pytest.raises(entrepot.ObjectNotFound):
+            store.get(oid)
+
+
+def test_a_collection_waits_for_members_that_are_made_again(
+    store: entrepot.Store, replaced: Callable[[], None]
+) -> None:
+    store.collection("parts").put("first", index=0)
+    replaced()
+    store.status()
+    builder = store.collection("parts")
+    timer = threading.Timer(0.5, lambda: builder.put("again", index=0))
+    timer.start()
+    builder.seal(length=1, timeout=30)
+    timer.join()
+    assert list(store.get_by_name("parts")) == ["again"]
+
+
 def test_sessions_and_sets_are_restored(store: entrepot.Store, replaced: Callable[[], None]) -> None:
     other = store.session("other", ttl=1234)
     first = other.locality_set("first", priority=1)

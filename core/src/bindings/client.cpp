@@ -100,7 +100,11 @@ std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout)
   const auto results = client.run([&](const Attachment& attachment) {
     const Status resolved = client.reconnecting_client().resolve_handles(attachment, put_items, signal_interrupt());
     if (!resolved.is_ok()) return std::vector<PutResult>(put_items.size(), PutResult{.status = resolved});
-    return attachment.client->put(put_items, wait, signal_interrupt());
+    auto done = attachment.client->put(put_items, wait, signal_interrupt());
+    for (std::size_t i = 0; i < done.size(); ++i) {
+      if (done[i].status.is_ok()) client.reconnecting_client().note_found(attachment, std::span(&put_items[i].id, 1));
+    }
+    return done;
   });
   std::vector<Sealed> done;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -113,9 +117,13 @@ std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout)
   return done;
 }
 
-std::vector<ObjectPtr> pinned_objects(PyClient& client, std::span<const IdBytes> ids, const Wait& wait) {
-  auto objects = client.run(
-      wait.limit, [&](const Attachment& attachment) { return attachment.client->get(ids, wait, signal_interrupt()); });
+// `even_lost`: waits for objects that were lost with an earlier store too, because somebody is making them again.
+std::vector<ObjectPtr> pinned_objects(PyClient& client, std::span<const IdBytes> ids, const Wait& wait,
+                                      bool even_lost = false) {
+  auto objects = client.run(wait.limit, [&](const Attachment& attachment) {
+    return even_lost ? attachment.client->get(ids, wait, signal_interrupt())
+                     : client.reconnecting_client().get(attachment, ids, wait, signal_interrupt());
+  });
   return check(std::move(objects));
 }
 
@@ -141,12 +149,12 @@ void add_methods(nb::class_<PyClient>& cls) {
           nb::arg("ids"), nb::arg("timeout"))
       .def(
           "get",
-          [](PyClient& client, const nb::bytes& id, double timeout) {
+          [](PyClient& client, const nb::bytes& id, double timeout, bool even_lost) {
             const IdBytes object_id = id_from(id);
             const Wait wait = milliseconds(timeout);
-            return std::move(pinned_objects(client, std::span(&object_id, 1), wait).front());
+            return std::move(pinned_objects(client, std::span(&object_id, 1), wait, even_lost).front());
           },
-          nb::arg("id"), nb::arg("timeout"))
+          nb::arg("id"), nb::arg("timeout"), nb::arg("even_lost") = false)
       .def(
           "tree",
           [](PyClient& client, const nb::bytes& id) {
@@ -159,7 +167,10 @@ void add_methods(nb::class_<PyClient>& cls) {
       .def(
           "refuse_lost",
           [](PyClient& client, const std::vector<nb::bytes>& ids) {
-            check(client.reconnecting_client().check_not_lost(ids_from(ids)));
+            const std::vector<IdBytes> object_ids = ids_from(ids);
+            check(client.run([&](const Attachment& attachment) {
+              return client.reconnecting_client().check_not_lost(attachment, object_ids, signal_interrupt());
+            }));
           },
           nb::arg("ids"))
       .def(
@@ -192,8 +203,10 @@ void add_methods(nb::class_<PyClient>& cls) {
               if (ready.is_ok())
                 ready =
                     client.reconnecting_client().resolve_handles(attachment, std::span(&item, 1), signal_interrupt());
-              return ready.is_ok() ? attachment.client->seal(*blob, item, signal_interrupt())
-                                   : PutResult{.status = std::move(ready)};
+              if (!ready.is_ok()) return PutResult{.status = std::move(ready)};
+              auto done = attachment.client->seal(*blob, item, signal_interrupt());
+              if (done.status.is_ok()) client.reconnecting_client().note_found(attachment, std::span(&item.id, 1));
+              return done;
             });
             check(result.status);
             return sealed(result, blob->bytes());
@@ -210,8 +223,10 @@ void add_methods(nb::class_<PyClient>& cls) {
               for (const auto& blob : blobs) {
                 if (ready.is_ok()) ready = ReconnectingClient::check_blob(attachment, *blob);
               }
-              return ready.is_ok() ? attachment.client->seal_parts(blobs, item, signal_interrupt())
-                                   : PutResult{.status = std::move(ready)};
+              if (!ready.is_ok()) return PutResult{.status = std::move(ready)};
+              auto done = attachment.client->seal_parts(blobs, item, signal_interrupt());
+              if (done.status.is_ok()) client.reconnecting_client().note_found(attachment, std::span(&item.id, 1));
+              return done;
             });
             check(result.status);
             return sealed(result, payload_bytes(item));

@@ -230,16 +230,18 @@ int32_t entrepot_put(entrepot_client* client, const entrepot_item* item, uint32_
     entrepot::PutItem put_item;
     RETURN_IF_ERROR(convert(*client->access, item, put_item));
     auto& reconnecting_client = *client->access->reconnecting_client;
-    return finish(
-        reconnecting_client.run(
-            client->interrupt_check(),
-            [&](const Attachment& attachment) -> entrepot::PutResult {
-              Status resolved =
-                  reconnecting_client.resolve_handles(attachment, std::span(&put_item, 1), client->interrupt_check());
-              if (!resolved.is_ok()) return {.status = std::move(resolved)};
-              return attachment.client->put(std::span(&put_item, 1), wait_ms, client->interrupt_check()).front();
-            }),
-        generation);
+    return finish(reconnecting_client.run(
+                      client->interrupt_check(),
+                      [&](const Attachment& attachment) -> entrepot::PutResult {
+                        Status resolved = reconnecting_client.resolve_handles(attachment, std::span(&put_item, 1),
+                                                                              client->interrupt_check());
+                        if (!resolved.is_ok()) return {.status = std::move(resolved)};
+                        auto put =
+                            attachment.client->put(std::span(&put_item, 1), wait_ms, client->interrupt_check()).front();
+                        if (put.status.is_ok()) reconnecting_client.note_found(attachment, std::span(&put_item.id, 1));
+                        return put;
+                      }),
+                  generation);
   });
 }
 
@@ -248,13 +250,14 @@ int32_t entrepot_get(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES
   return guarded(error, [&]() -> Status {
     if (client == nullptr || id == nullptr || out == nullptr) return missing("an argument");
     const IdBytes object_id = id_of(id);
-    auto objects =
-        client->access->reconnecting_client->run(client->interrupt_check(), [&](const Attachment& attachment) {
-          return attachment.client->get(std::span(&object_id, 1), wait_ms, client->interrupt_check());
-        });
-    if (objects.code() == Code::kObjectNotFound) {
-      RETURN_IF_ERROR(client->access->reconnecting_client->check_not_lost(std::span(&object_id, 1)));
-    }
+    auto& reconnecting_client = *client->access->reconnecting_client;
+    const Interrupt interrupt = client->interrupt_check();
+    auto objects = reconnecting_client.run(interrupt, [&](const Attachment& attachment) {
+      auto found = reconnecting_client.get(attachment, std::span(&object_id, 1), wait_ms, interrupt);
+      if (found.code() != Code::kObjectNotFound) return found;
+      Status lost = reconnecting_client.check_not_lost(attachment, std::span(&object_id, 1), interrupt);
+      return lost.is_ok() ? std::move(found) : decltype(found)(std::move(lost));
+    });
     RETURN_IF_ERROR(objects);
     *out = new entrepot_object{std::move(objects->front())};
     return Status::ok();
@@ -307,7 +310,10 @@ int32_t entrepot_blob_seal(entrepot_blob* blob, const entrepot_item* item, uint3
                         if (ready.is_ok())
                           ready = reconnecting_client.resolve_handles(attachment, std::span(&put_item, 1), {});
                         if (!ready.is_ok()) return {.status = std::move(ready)};
-                        return attachment.client->seal(*blob->blob, put_item, {});
+                        auto sealed = attachment.client->seal(*blob->blob, put_item, {});
+                        if (sealed.status.is_ok())
+                          reconnecting_client.note_found(attachment, std::span(&put_item.id, 1));
+                        return sealed;
                       }),
                   generation);
   });

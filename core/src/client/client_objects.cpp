@@ -117,6 +117,30 @@ Result<std::optional<std::uint32_t>> Client::generation_of(const IdBytes& id, co
   return std::optional<std::uint32_t>();
 }
 
+Result<std::vector<bool>> Client::exist(std::span<const IdBytes> ids, const Interrupt& interrupt) {
+  RETURN_IF_ERROR(connection());
+  std::vector<bool> existing(ids.size());
+  std::vector<std::size_t> unknown;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    existing[i] = pinned_->generation_of(ids[i]).has_value();
+    if (!existing[i]) unknown.push_back(i);
+  }
+  for (std::size_t done = 0; done < unknown.size(); done += kMaxBatch) {
+    const auto part = std::span(unknown).subspan(done, std::min<std::size_t>(kMaxBatch, unknown.size() - done));
+    LookupRequest request;
+    for (const std::size_t i : part)
+      request.ids.push_back(ids[i]);
+    ASSIGN_OR_RETURN(const LookupReply reply,
+                     request_reply<LookupReply>(MessageType::kLookup, request, wait_options(0, interrupt)));
+    if (reply.results.size() != part.size()) {
+      return Status(Code::kInternal, "the daemon's response to a lookup is too short");
+    }
+    for (std::size_t i = 0; i < part.size(); ++i)
+      existing[part[i]] = reply.results[i].code != Code::kObjectNotFound;
+  }
+  return existing;
+}
+
 Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, const Interrupt& interrupt) {
   std::vector<std::uint8_t> deleted;
   for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {

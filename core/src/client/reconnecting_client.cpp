@@ -10,7 +10,6 @@ namespace {
 
 // Timeout if nobody listens, for a store started on demand: nobody else will start it.
 constexpr std::uint64_t kOnDemandNoListenerMs = 50;
-constexpr std::size_t kMaxLostFingerprints = 4U << 20;  // limit of remembered objects of dead stores, at 8 bytes each
 
 Status closed_status() { return {Code::kStoreUnavailable, "this store was closed by close(): connect again"}; }
 
@@ -90,35 +89,55 @@ Status ReconnectingClient::reattach_in_turn(const AttachmentPtr& ended, const St
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return closed_status();
-    remember_lost(std::move(lost));
+    lost_objects_.add(std::move(lost));
     attachment_ = std::make_shared<Attachment>(Attachment{client.take(), ended->number + 1});
   }
   if (hooks_.replaced && replacement.before != replacement.after) hooks_.replaced(replacement);
   return Status::ok();
 }
 
-void ReconnectingClient::remember_lost(std::vector<std::uint64_t> lost) {
-  if (lost.size() > kMaxLostFingerprints) lost.resize(kMaxLostFingerprints);
-  // Forgets older losses.
-  if (lost_fingerprints_.size() + lost.size() > kMaxLostFingerprints) lost_fingerprints_.clear();
-  std::vector<std::uint64_t> all;
-  all.reserve(lost_fingerprints_.size() + lost.size());
-  std::ranges::set_union(lost_fingerprints_, lost, std::back_inserter(all));
-  lost_fingerprints_ = std::move(all);
+Result<std::vector<std::shared_ptr<SealedObject>>> ReconnectingClient::get(const Attachment& attachment,
+                                                                           std::span<const IdBytes> ids,
+                                                                           const Wait& wait,
+                                                                           const Interrupt& interrupt) {
+  if (wait.ms > 0) RETURN_IF_ERROR(check_not_lost(attachment, ids, interrupt));
+  auto objects = attachment.client->get(ids, wait, interrupt);
+  if (objects.is_ok()) note_found(attachment, ids);
+  return objects;
 }
 
-Status ReconnectingClient::check_not_lost(std::span<const IdBytes> ids) const {
-  const std::lock_guard lock(mutex_);
-  if (lost_fingerprints_.empty()) return Status::ok();
-  for (const IdBytes& id : ids) {
-    if (!std::ranges::binary_search(lost_fingerprints_, PinnedSet::fingerprint(id))) continue;
-    // With several objects, another may be the missing one, and this one may have been recomputed since.
-    if (ids.size() > 1 && attachment_->client->peek_generation(id)) continue;
-    return {Code::kObjectLost,
-            concat("object ", to_hex(id), " was lost with the previous store at ", options_.path,
-                   ": its processes ended, and another store now runs there; recompute it, or load its checkpoint")};
+Status ReconnectingClient::check_not_lost(const Attachment& attachment, std::span<const IdBytes> ids,
+                                          const Interrupt& interrupt) {
+  if (attachment.number == 0) return Status::ok();  // no store has died
+  std::vector<IdBytes> suspects;
+  {
+    const std::lock_guard lock(mutex_);
+    if (lost_objects_.empty()) return Status::ok();
+    std::ranges::copy_if(ids, std::back_inserter(suspects),
+                         [&](const IdBytes& id) { return lost_objects_.contains(PinnedSet::fingerprint(id)); });
   }
-  return Status::ok();
+  if (suspects.empty()) return Status::ok();
+  ASSIGN_OR_RETURN(const std::vector<bool> existing, attachment.client->exist(suspects, interrupt));
+  std::optional<IdBytes> lost;
+  for (std::size_t i = 0; i < suspects.size(); ++i) {
+    if (existing[i]) {
+      note_found(attachment, std::span(&suspects[i], 1));
+    } else if (!lost) {
+      lost = suspects[i];
+    }
+  }
+  if (!lost) return Status::ok();
+  return {Code::kObjectLost,
+          concat("object ", to_hex(*lost), " was lost with the previous store at ", options_.path,
+                 ": its processes ended, and another store now runs there; recompute it, or load its checkpoint")};
+}
+
+void ReconnectingClient::note_found(const Attachment& attachment, std::span<const IdBytes> ids) {
+  if (attachment.number == 0) return;  // no store has died
+  const std::lock_guard lock(mutex_);
+  if (lost_objects_.empty() || attachment_->number != attachment.number) return;
+  for (const IdBytes& id : ids)
+    lost_objects_.found(PinnedSet::fingerprint(id));
 }
 
 const Status* ReconnectingClient::failure_of(const std::vector<PutResult>& results) {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "client/client.h"
+#include "client/lost_objects.h"
 #include "client/shared_attempt.h"
 
 namespace entrepot {
@@ -102,8 +103,16 @@ class ReconnectingClient : public ForkWatcher {
   [[nodiscard]] Status resolve_handles(const Attachment& attachment, std::span<PutItem> items,
                                        const Interrupt& interrupt);
 
-  // For objects that were not found: kObjectLost if one of them was in a store that is gone.
-  [[nodiscard]] Status check_not_lost(std::span<const IdBytes> ids) const;
+  // Client::get, except that it does not wait for objects that were in a store that is gone and are in no other:
+  // kObjectLost at once.
+  [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(const Attachment& attachment,
+                                                                       std::span<const IdBytes> ids, const Wait& wait,
+                                                                       const Interrupt& interrupt);
+  // kObjectLost if one of these objects was in a store that is gone, and is in no other.
+  [[nodiscard]] Status check_not_lost(const Attachment& attachment, std::span<const IdBytes> ids,
+                                      const Interrupt& interrupt);
+  // Objects seen in the store: if they are missing later, they were not lost with an earlier store.
+  void note_found(const Attachment& attachment, std::span<const IdBytes> ids);
 
   // --- ForkWatcher
   void before_fork() override { mutex_.lock(); }
@@ -128,7 +137,6 @@ class ReconnectingClient : public ForkWatcher {
                                 const Interrupt& interrupt);
   [[nodiscard]] Status reattach_in_turn(const AttachmentPtr& ended, const Status& failure, os::Deadline limit,
                                         const Interrupt& interrupt);
-  void remember_lost(std::vector<std::uint64_t> lost);  // requires mutex_
   [[nodiscard]] Result<std::uint32_t> reopen_session(const Attachment& attachment, std::uint64_t session,
                                                      const Interrupt& interrupt);
 
@@ -157,7 +165,7 @@ class ReconnectingClient : public ForkWatcher {
   bool closed_ = false;                                   // guarded by mutex_
   std::map<SessionName, OpenSession> sessions_;           // guarded by mutex_
   std::unordered_map<std::uint64_t, SessionName> names_;  // guarded by mutex_; of sessions_, by handle
-  std::vector<std::uint64_t> lost_fingerprints_;          // guarded by mutex_: fingerprints of lost objects, sorted
+  LostObjects lost_objects_;                              // guarded by mutex_
 };
 
 }  // namespace entrepot

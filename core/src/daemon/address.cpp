@@ -1,8 +1,12 @@
 #include "daemon/address.h"
 
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
+#include "os/clock.h"
+#include "os/events.h"
 #include "os/files.h"
 #include "os/log.h"
 #include "os/process.h"
@@ -13,6 +17,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kConnectMs = 1'000;
+constexpr std::uint64_t kFinishMs = 1'000;  // for a look that is under way when this daemon ends
 constexpr std::uint64_t kMaxTextBytes = 64;
 constexpr std::string_view kHasStore = "has a store\n";
 constexpr DescriptorTag kLockTag{DescriptorKind::kAddressLock, 0};
@@ -23,6 +28,21 @@ std::uint32_t listener_at(const std::string& path) {
   if (!socket.is_ok()) return 0;
   const auto peer = os::peer_credentials(socket->get());
   return peer.is_ok() ? peer->pid : 0;
+}
+
+// The lock file may have been removed as well; without it, another store could start at this address.
+Result<UniqueFd> listen_again(const AddressWatch::Question& question, UniqueFd& new_lock,
+                              const std::atomic<bool>& abandoned) {
+  RETURN_IF_ERROR(os::check_folder_safe(os::folder_of(question.path)));
+  const std::string lock_path = address_lock_path(question.path);
+  if (question.lock < 0 || !os::is_file_at(question.lock, lock_path)) {
+    ASSIGN_OR_RETURN(UniqueFd lock, os::lock_file(lock_path));
+    if (abandoned) return Status(Code::kStoreUnavailable, "this daemon is ending");
+    RETURN_IF_ERROR(write_address_owner(lock.get(), question.keeper_pid, true));
+    new_lock = std::move(lock);
+  }
+  if (abandoned) return Status(Code::kStoreUnavailable, "this daemon is ending");
+  return os::listen_unix(question.path);
 }
 
 }  // namespace
@@ -61,44 +81,72 @@ Status address_in_use_error(const std::string& socket_path, const Status& why) {
              owner));
 }
 
-UniqueFd AddressWatch::check(KeeperLink& link) {
+AddressState AddressWatch::look(const Question& question, const std::atomic<bool>& abandoned) {
+  AddressState state;
   // Best effort: without the file's text, an error message is less helpful, nothing else.
-  const int lock = link.fd(kLockTag);
-  if (lock >= 0 && written_pid_ != link.keeper_pid() && write_address_owner(lock, link.keeper_pid(), true).is_ok()) {
-    written_pid_ = link.keeper_pid();
+  if (question.write_owner && !abandoned && write_address_owner(question.lock, question.keeper_pid, true).is_ok()) {
+    state.written_pid = question.keeper_pid;
   }
-  if (os::file_exists(path_)) {
-    failure_logged_ = false;
-    return {};
+  state.socket_exists = os::file_exists(question.path);
+  if (state.socket_exists || abandoned) return state;
+  state.listening = listen_again(question, state.lock, abandoned);
+  return state;
+}
+
+Status AddressWatch::open() {
+  ASSIGN_OR_RETURN(shared_->event, os::create_event_fd());
+  return Status::ok();
+}
+
+void AddressWatch::begin(const KeeperLink& link) {
+  if (looking_) return;
+  Question question{path_, link.fd(kLockTag), link.keeper_pid(), false};
+  question.write_owner = question.lock >= 0 && written_pid_ != question.keeper_pid;
+  try {
+    std::thread([shared = shared_, look = look_, question = std::move(question)] {
+      AddressState state = look(question, shared->abandoned);
+      {
+        const std::lock_guard<std::mutex> lock(shared->mutex);
+        shared->answer.emplace(std::move(state));
+      }
+      os::signal_event(shared->event.get());
+    }).detach();
+    looking_ = true;
+  } catch (const std::system_error&) {  // no thread now: the next try is in two seconds
   }
-  Result<UniqueFd> listening = listen_again(link);
-  if (listening.is_ok()) {
-    log_warning("the socket ", path_, " was removed and has been recreated");
+}
+
+UniqueFd AddressWatch::take(KeeperLink& link) {
+  os::clear_event(shared_->event.get());
+  std::optional<AddressState> state;
+  {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    std::swap(state, shared_->answer);
+  }
+  if (!state) return {};
+  looking_ = false;
+  if (state->written_pid != 0) written_pid_ = state->written_pid;
+  if (state->lock.valid()) link.hold(kLockTag, std::move(state->lock));
+  if (state->listening.is_ok()) {
     failure_logged_ = false;
-    return listening.take();
+    if (state->listening->valid()) log_warning("the socket ", path_, " was removed and has been recreated");
+    return state->listening.take();
   }
   if (!std::exchange(failure_logged_, true)) {
     log_error("the socket ", path_,
-              " was removed, so new clients cannot reach this store: ", listening.status().to_string(),
+              " was removed, so new clients cannot reach this store: ", state->listening.status().to_string(),
               ". Retrying every two seconds; to stop the store: kill ", link.keeper_pid());
   }
   return {};
 }
 
-Result<UniqueFd> AddressWatch::listen_again(KeeperLink& link) {
-  RETURN_IF_ERROR(os::check_folder_safe(os::folder_of(path_)));
-  RETURN_IF_ERROR(lock(link));
-  return os::listen_unix(path_);
-}
-
-// The lock file may have been removed as well; without it, another store could start at this address.
-Status AddressWatch::lock(KeeperLink& link) {
-  const std::string path = address_lock_path(path_);
-  if (link.fd(kLockTag) >= 0 && os::is_file_at(link.fd(kLockTag), path)) return Status::ok();
-  ASSIGN_OR_RETURN(UniqueFd lock, os::lock_file(path));
-  RETURN_IF_ERROR(write_address_owner(lock.get(), link.keeper_pid(), true));
-  link.hold(kLockTag, std::move(lock));
-  return Status::ok();
+UniqueFd AddressWatch::finish(KeeperLink& link) {
+  if (looking_) {
+    const auto answered = os::wait_readable(shared_->event.get(), os::Deadline::after_ms(kFinishMs));
+    if (!answered.is_ok() || !*answered) log_warning("the file system of ", path_, " does not respond");
+  }
+  shared_->abandoned = true;
+  return take(link);
 }
 
 }  // namespace entrepot

@@ -9,7 +9,12 @@
 // gets the lock and finds that line follows a store whose keeper and daemon were both killed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -33,19 +38,56 @@ void clear_address(int lock);
 
 inline constexpr std::uint64_t kAddressCheckNs = 2'000'000'000;  // between two checks
 
-// The daemon's check of its address.
+// What a look at the address found.
+struct AddressState {
+  std::uint32_t written_pid = 0;  // keeper that the lock file names now; 0: as before
+  bool socket_exists = false;
+  UniqueFd lock;                           // a new lock file, if the old one was removed
+  Result<UniqueFd> listening{UniqueFd()};  // a new socket, if the old one lost its name; else none
+};
+
+// The daemon's check of its address. A file system that does not answer must not stop the daemon, so
+// a thread looks.
+//
+//   idle ──begin()──▶ looking ──the thread has an answer, and signals the event──▶ answered ──take()──▶ idle
+//
+// Guarded by the daemon's thread, except for `Shared`.
 class AddressWatch {
  public:
-  explicit AddressWatch(std::string socket_path) : path_(std::move(socket_path)) {}
+  struct Question {
+    std::string path;
+    int lock = -1;  // stays open while somebody looks
+    std::uint32_t keeper_pid = 0;
+    bool write_owner = false;
+  };
+  // Called by the thread. Nothing is written any more once `abandoned`.
+  using Look = std::function<AddressState(const Question&, const std::atomic<bool>& abandoned)>;
+  [[nodiscard]] static AddressState look(const Question& question, const std::atomic<bool>& abandoned);
 
-  // Returns a new listening socket if the current one lost its name and could be bound to it again; otherwise none.
-  [[nodiscard]] UniqueFd check(KeeperLink& link);
+  explicit AddressWatch(std::string socket_path, Look look = &AddressWatch::look)
+      : path_(std::move(socket_path)), look_(std::move(look)) {}
+
+  [[nodiscard]] Status open();  // call once, first
+  [[nodiscard]] int event() const { return shared_->event.get(); }
+  void begin(const KeeperLink& link);  // does nothing while a look is under way
+  // Call when the event was signalled. Returns a new listening socket if the current one lost its name and could be
+  // bound to it again; otherwise none.
+  [[nodiscard]] UniqueFd take(KeeperLink& link);
+  // The last call: waits shortly for a look that is under way, so that what it made is not lost with this process.
+  [[nodiscard]] UniqueFd finish(KeeperLink& link);
 
  private:
-  [[nodiscard]] Status lock(KeeperLink& link);
-  [[nodiscard]] Result<UniqueFd> listen_again(KeeperLink& link);
+  struct Shared {  // lives as long as the thread, which process exit does not wait for
+    UniqueFd event;
+    std::atomic<bool> abandoned = false;
+    std::mutex mutex;
+    std::optional<AddressState> answer;  // guarded by mutex
+  };
 
   std::string path_;
+  Look look_;
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  bool looking_ = false;
   std::uint32_t written_pid_ = 0;  // to the lock file
   bool failure_logged_ = false;    // logged that the name is gone and cannot be recreated
 };

@@ -14,23 +14,33 @@ constexpr std::uint64_t kSilenceNs = 10'000'000'000;  // between two log lines a
 
 }  // namespace
 
-Listener::Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, Accepted accepted)
+Listener::Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, Accepted accepted,
+                   AddressWatch::Look look)
     : loop_(loop),
       link_(link),
-      address_(std::move(socket_path)),
+      address_(std::move(socket_path), std::move(look)),
       accepted_(std::move(accepted)),
       resume_timer_(loop.timer([this](std::uint64_t) { resume(); })),
       address_timer_(loop.timer([this](std::uint64_t) { check_address(); })) {}
 
 Status Listener::start() {
+  RETURN_IF_ERROR(address_.open());
+  ASSIGN_OR_RETURN(address_watch_,
+                   loop_.watch(address_.event(), Interest::kRead, [this](const os::Ready&) { take_address(); }));
   address_timer_.arm(0);
   return watch();
 }
 
 void Listener::stop() {
+  if (!address_watch_.is_active()) return;
   watch_.reset();
   resume_timer_.disarm();
   address_timer_.disarm();
+  address_watch_.reset();
+  // For the next daemon: the name may belong to this socket already.
+  if (UniqueFd replacement = address_.finish(link_); replacement.valid()) {
+    link_.hold({DescriptorKind::kListenSocket, 0}, std::move(replacement));
+  }
 }
 
 Status Listener::watch() {
@@ -75,7 +85,11 @@ void Listener::replace_socket(UniqueFd replacement) {
 
 void Listener::check_address() {
   address_timer_.arm(os::monotonic_ns() + kAddressCheckNs);
-  if (UniqueFd replacement = address_.check(link_); replacement.valid()) replace_socket(std::move(replacement));
+  address_.begin(link_);
+}
+
+void Listener::take_address() {
+  if (UniqueFd replacement = address_.take(link_); replacement.valid()) replace_socket(std::move(replacement));
 }
 
 }  // namespace entrepot

@@ -26,7 +26,8 @@ class Listener {
   using Accepted = std::function<void(UniqueFd, const os::PeerCredentials&)>;
 
   // The link holds the socket. Loop and link must outlive it.
-  Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, Accepted accepted);
+  Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, Accepted accepted,
+           AddressWatch::Look look = &AddressWatch::look);
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
@@ -38,6 +39,7 @@ class Listener {
   void accept_all();
   void pause(const Status& why);
   void resume();
+  void take_address();
   void replace_socket(UniqueFd replacement);
   [[nodiscard]] int socket() const { return link_.fd({DescriptorKind::kListenSocket, 0}); }
   void check_address();
@@ -47,6 +49,7 @@ class Listener {
   AddressWatch address_;
   Accepted accepted_;
   EventLoop::Watch watch_;             // of the socket; active while listening
+  EventLoop::Watch address_watch_;     // of the event of `address_`
   std::uint64_t silent_until_ns_ = 0;  // pauses are not logged before that
   EventLoop::Timer resume_timer_;      // armed while paused
   EventLoop::Timer address_timer_;     // armed from start() to stop()

@@ -1,5 +1,7 @@
 #include "os/memory_info.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <string_view>
@@ -118,6 +120,12 @@ Result<MemoryInfo> read_memory_info(const std::string& root) {
     }
   }
   return info;
+}
+
+void return_free_heap() {
+#ifdef __GLIBC__
+  static_cast<void>(::malloc_trim(0));  // other allocators return it by themselves
+#endif
 }
 
 }  // namespace entrepot::os

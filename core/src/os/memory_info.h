@@ -26,4 +26,8 @@ struct MemoryInfo {
 // `root` is a prefix of /proc and /sys/fs/cgroup, for tests.
 [[nodiscard]] Result<MemoryInfo> read_memory_info(const std::string& root = "");
 
+// Returns memory that this process freed, but its allocator keeps, to the system. Takes as long as the free blocks are
+// many: milliseconds for 100 MiB.
+void return_free_heap();
+
 }  // namespace entrepot::os

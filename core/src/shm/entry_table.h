@@ -145,6 +145,7 @@ class EntryTable {
     const auto mark = static_cast<std::uint32_t>(bytes / sizeof(T));
     if (mark >= next_fresh_) return 0;
     std::erase_if(free_, [&](std::uint32_t index) { return index >= mark; });
+    free_.shrink_to_fit();
     std::sort(free_.begin(), free_.end(), std::greater<>());  // low ones first, so that the end becomes free again
     next_fresh_ = mark;
     high_water_->store(mark, std::memory_order_release);  // no scan and no reader goes beyond it

@@ -8,9 +8,9 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::array<std::string_view, kBudgetItems> kNames = {"segments", "records",    "slots",  "blobs",
-                                                               "index",    "names",      "sets",   "consumptions",
-                                                               "tables",   "pin_tables", "buffers"};
+constexpr std::array<std::string_view, kBudgetItems> kNames = {"segments", "records",    "slots",   "blobs",
+                                                               "index",    "names",      "sets",    "consumptions",
+                                                               "tables",   "pin_tables", "buffers", "heap"};
 
 }  // namespace
 

@@ -29,8 +29,9 @@ enum class BudgetItem : std::uint8_t {
   kTables,     // root, and the tables of segments, sessions and clients
   kPinTables,  // as far as they have grown
   kBuffers,    // connections' partial requests and unread answers; not limited here
+  kHeap,       // the daemon's own memory for what the tables contain: an estimate, see daemon_heap_bytes()
 };
-inline constexpr std::size_t kBudgetItems = 11;
+inline constexpr std::size_t kBudgetItems = 12;
 [[nodiscard]] std::string_view budget_item_name(BudgetItem item);  // "segments"
 
 // Guarded by the daemon's thread.
@@ -64,7 +65,9 @@ class MemoryBudget {
   [[nodiscard]] std::string describe() const;  // "segments 60 MiB, slots 64 KiB"; omits empty items
 
  private:
-  [[nodiscard]] static bool has_margin(BudgetItem item) { return item >= BudgetItem::kTables; }
+  [[nodiscard]] static bool has_margin(BudgetItem item) {
+    return item >= BudgetItem::kTables && item <= BudgetItem::kBuffers;
+  }
   void add(BudgetItem item, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t taken() const { return large_ + (small_ > kMarginBytes ? small_ - kMarginBytes : 0); }
   [[nodiscard]] bool fits(BudgetItem item, std::uint64_t bytes) const;

@@ -74,6 +74,33 @@ std::uint64_t file_size(std::uint64_t entries_bytes) {
 
 }  // namespace
 
+std::uint64_t daemon_heap_bytes(RegionKind kind, std::uint64_t entries_bytes) {
+  const auto estimate = [&](std::uint64_t entry_bytes, std::uint64_t heap) {
+    return entries_bytes / entry_bytes * heap;
+  };
+  switch (kind) {
+    case RegionKind::kSlots:  // lists of the sessions, state of the read-ahead, places among the victims
+      return estimate(sizeof(Slot), 56);
+    case RegionKind::kBlobs:  // who refers to it, and what the eviction knows about its object
+      return estimate(sizeof(Blob), 64);
+    case RegionKind::kNames:
+      return estimate(sizeof(Name), 64);
+    case RegionKind::kSets:  // most of it is the eviction's state
+      return estimate(sizeof(LocalitySet), 400);
+    case RegionKind::kConsumptions:
+      return estimate(sizeof(Consumption), 32);
+    case RegionKind::kSessions:
+      return estimate(sizeof(Session), 96);
+    case RegionKind::kRoot:
+    case RegionKind::kIndex:
+    case RegionKind::kRecords:
+    case RegionKind::kSegments:
+    case RegionKind::kClients:
+      break;
+  }
+  return 0;
+}
+
 std::string_view region_name(RegionKind kind) {
   switch (kind) {
     case RegionKind::kRoot:
@@ -263,7 +290,20 @@ Status Region::ensure(std::uint64_t bytes) {
   if (bytes <= ensured) return Status::ok();
   if (bytes > entries_bytes_) return ensure_range(ensured, bytes - ensured);  // reports the error
   const std::uint64_t target = std::min(round_up(bytes, kGrowBytes), entries_bytes_);
-  RETURN_IF_ERROR(ensure_range(ensured, target - ensured));
+  const std::uint64_t heap = daemon_heap_bytes(kind(), target) - daemon_heap_bytes(kind(), ensured);
+  if (budget_ != nullptr) {
+    // A full store still opens a session for a client that wants to delete.
+    if (kind() == RegionKind::kSessions) {
+      budget_->charge(BudgetItem::kHeap, heap);
+    } else {
+      RETURN_IF_ERROR(budget_->reserve(BudgetItem::kHeap, heap));
+    }
+  }
+  const Status ready = ensure_range(ensured, target - ensured);
+  if (!ready.is_ok()) {
+    if (budget_ != nullptr) budget_->release(BudgetItem::kHeap, heap);
+    return ready;
+  }
   marks().ensured_bytes.store(target, std::memory_order_relaxed);
   return Status::ok();
 }
@@ -271,6 +311,7 @@ Status Region::ensure(std::uint64_t bytes) {
 void Region::charge_to(MemoryBudget& budget) {
   budget_ = &budget;
   budget.charge(item_of(kind()), resident_bytes());
+  budget.charge(BudgetItem::kHeap, daemon_heap_bytes(kind(), marks().ensured_bytes.load(std::memory_order_relaxed)));
 }
 
 std::uint64_t Region::resident_bytes() const {
@@ -333,6 +374,9 @@ Result<std::uint64_t> Region::shrink(std::uint64_t bytes) {
   const std::uint64_t target = round_up(bytes, kGrowBytes);
   if (target >= ensured) return std::uint64_t{0};
   marks().ensured_bytes.store(target, std::memory_order_relaxed);  // first: a crash only forgets that pages exist
+  if (budget_ != nullptr) {
+    budget_->release(BudgetItem::kHeap, daemon_heap_bytes(kind(), ensured) - daemon_heap_bytes(kind(), target));
+  }
   RETURN_IF_ERROR(discard_range(target, ensured - target));
   return ensured - target;
 }

@@ -15,6 +15,10 @@
 
 namespace entrepot {
 
+// Estimate of the daemon's own memory (indexes, lists, states) for `entries_bytes` of entries of this kind in use. The
+// estimates are a little more than what tests/core/test_budget.py measures.
+[[nodiscard]] std::uint64_t daemon_heap_bytes(RegionKind kind, std::uint64_t entries_bytes);
+
 [[nodiscard]] std::string_view region_name(RegionKind kind);  // "slots"
 [[nodiscard]] std::uint64_t region_entry_bytes(RegionKind kind);
 [[nodiscard]] std::uint64_t region_default_capacity(RegionKind kind);
@@ -60,6 +64,7 @@ class Region {
   [[nodiscard]] Result<UniqueFd> read_only_fd() const;
 
   // Charges its memory to the budget, and asks the budget before it grows. The budget must outlive the last growth.
+  // With it goes the memory that the daemon itself needs for the entries.
   void charge_to(MemoryBudget& budget);
   [[nodiscard]] std::uint64_t resident_bytes() const;  // existing pages, including the header's
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "os/memory_info.h"
+
 namespace entrepot {
 namespace {
 
@@ -52,7 +54,12 @@ void TableRoom::keep_headroom() {
 
 std::uint64_t TableRoom::trim() {
   if (deps_.parts.withheld.is_withholding()) return 0;  // what seems free may be in use
-  return deps_.parts.catalog.trim() + deps_.names.trim() + deps_.consumers.trim();
+  const std::uint64_t bytes = deps_.parts.catalog.trim() + deps_.names.trim() + deps_.consumers.trim();
+  if (bytes == 0) return 0;
+  deps_.parts.sessions.trim_slots(deps_.parts.catalog.slot_end());
+  deps_.pager.trim_slots(deps_.parts.catalog.slot_end());
+  os::return_free_heap();
+  return bytes;
 }
 
 TableRoom::Room TableRoom::make() {

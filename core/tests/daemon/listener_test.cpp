@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <filesystem>
 #include <vector>
 
@@ -38,7 +39,8 @@ struct ListenerTest : ::testing::Test {
     link.hold({DescriptorKind::kListenSocket, 0}, os::listen_unix(path).take());
     link.hold({DescriptorKind::kAddressLock, 0}, os::lock_file(address_lock_path(path)).take());
     EXPECT_TRUE(listener.start().is_ok());
-    turn();
+    turn();  // a first look at the address begins
+    turn();  // and is answered
   }
   void turn() {
     ASSERT_TRUE(loop.dispatch().is_ok());
@@ -98,6 +100,45 @@ TEST_F(ListenerTest, ASocketThatLostItsNameIsReplaced) {
   turn();
   EXPECT_EQ(accepted.size(), 2U);
   EXPECT_TRUE(keeper.held.contains({DescriptorKind::kListenSocket, 0}));
+}
+
+// The file system under the socket's folder hangs.
+TEST_F(ListenerTest, AFileSystemThatDoesNotAnswerStopsNobody) {
+  std::atomic<bool> asked = false;
+  std::atomic<bool> answers = false;
+  std::atomic<bool> done = false;
+  EventLoop other_loop{os::Poller::create().take()};
+  Listener other{other_loop, link, path,
+                 [this](UniqueFd socket, const os::PeerCredentials&) { accepted.push_back(std::move(socket)); },
+                 [&](const AddressWatch::Question& question, const std::atomic<bool>& abandoned) {
+                   asked = true;
+                   while (!answers)
+                     os::pause_ms(1);
+                   AddressState state = AddressWatch::look(question, abandoned);
+                   done = true;
+                   return state;
+                 }};
+  ASSERT_TRUE(other.start().is_ok());
+  const std::uint64_t begin = os::monotonic_ns();
+  const auto other_turn = [&] {
+    other_loop.skip_wait();
+    ASSERT_TRUE(other_loop.dispatch().is_ok());
+    other_loop.run_due();
+  };
+  while (!asked && os::monotonic_ns() - begin < 20'000'000'000)
+    other_turn();
+  ASSERT_TRUE(asked);
+  const UniqueFd client = connect();
+  other_turn();
+  EXPECT_EQ(accepted.size(), 1U);
+  other.stop();  // waits for a second at most
+  EXPECT_FALSE(answers);
+  std::filesystem::remove(path);
+  answers = true;
+  while (!done && os::monotonic_ns() - begin < 20'000'000'000)
+    os::pause_ms(1);
+  EXPECT_TRUE(done);
+  EXPECT_FALSE(std::filesystem::exists(path)) << "a daemon that has ended does not take the address";
 }
 
 TEST_F(ListenerTest, WhatComesAfterItsStopWaitsForTheNextDaemon) {

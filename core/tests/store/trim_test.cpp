@@ -28,6 +28,7 @@ class Trim : public ::testing::Test {
   RequestOrigin origin{client, client + 100};
   std::uint32_t session = h.open("run");
   std::uint32_t first_generation = 0;
+  std::uint64_t heap_before = h.store->budget().granted(BudgetItem::kHeap);
 };
 
 TEST_F(Trim, WhatRemovedObjectsTookIsThereForALargeOne) {
@@ -37,6 +38,7 @@ TEST_F(Trim, WhatRemovedObjectsTookIsThereForALargeOne) {
   ASSERT_TRUE(got->is_ok()) << got->status().to_string();
   for (const BudgetItem item : {BudgetItem::kSlots, BudgetItem::kNames, BudgetItem::kIndex})
     EXPECT_LE(h.store->budget().granted(item), 64U << 10) << budget_item_name(item);
+  EXPECT_LE(h.store->budget().granted(BudgetItem::kHeap), heap_before + (64U << 10));
   // What comes next is another generation, also after a restart.
   const LeaseGrant grant = **got;
   ASSERT_TRUE(h.store->unlease(client, grant.segment, grant.offset, grant.length, true).is_ok());

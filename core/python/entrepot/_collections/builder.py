@@ -336,7 +336,7 @@ class CollectionBuilder:
 
         def read_member(index: int, timeout: float) -> None:
             if timeout:
-                raw.get(ids[index].binary, timeout)
+                raw.get(ids[index].binary, timeout, even_lost=True)  # its producer may be rerunning
             tree, sizes[index], generations[index] = raw.tree(ids[index].binary)
             sizes[index] += inlined_bytes(tree)
             traits[index] = parse_member_meta(unpack_tree(tree)).traits

@@ -178,7 +178,8 @@ class Store:
         Args:
             oid: the object's ID.
             timeout: seconds to wait for the object to be sealed and, if it was spilled, reloaded. 0: do not wait for
-                the seal, but wait for the disk as long as it takes. None: no limit.
+                the seal, but wait for the disk as long as it takes. None: no limit. What was lost with a store that
+                died is not waited for.
             copy: ``"never"``, ``"on_write"`` or ``"always"``.
 
         Raises:
@@ -339,7 +340,10 @@ class Store:
         return self._objects.resolve(self, name, timeout)
 
     def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
-        """Return the value of the object bound to a name in this session; as ``get``."""
+        """Return the value of the object bound to a name in this session; as ``get``.
+
+        Names are not remembered beyond the end of a store: with a timeout, this waits until somebody binds the name.
+        """
         deadline = time.monotonic() + timeout_seconds(timeout)
         remaining, attempts = timeout, 0
         while True:

@@ -1,7 +1,5 @@
 #include "store/object/consumer_table.h"
 
-#include <algorithm>
-
 #include "base/crc32c.h"
 #include "base/hash.h"
 #include "store/sync_point.h"
@@ -26,7 +24,7 @@ std::uint32_t ConsumerTable::adopt(const DirectoryWriter& directory) {
       return false;
     }
     if (!directory.is_live(entry.slot, entry.slot_generation) || !directory.is_findable(entry.slot)) return false;
-    by_slot_[entry.slot].push_back(index);
+    link(index);
     return true;
   });
   return damaged;
@@ -34,10 +32,8 @@ std::uint32_t ConsumerTable::adopt(const DirectoryWriter& directory) {
 
 Result<std::uint32_t> ConsumerTable::record(std::uint32_t slot, std::uint32_t generation, std::string_view consumer) {
   const std::uint64_t key = hash_text(consumer);
-  if (const auto counted_entries = by_slot_.find(slot); counted_entries != by_slot_.end()) {
-    const bool counted = std::any_of(counted_entries->second.begin(), counted_entries->second.end(),
-                                     [&](std::uint32_t index) { return table_.at(index).consumer == key; });
-    if (counted) return count(slot);
+  for (std::uint32_t index = first_of(slot); index != kNoEntry; index = of_slot_.next(index)) {
+    if (table_.at(index).consumer == key) return count(slot);
   }
   ASSIGN_OR_RETURN(const std::uint32_t index, table_.allocate());
   Consumption& entry = table_.at(index);
@@ -49,28 +45,57 @@ Result<std::uint32_t> ConsumerTable::record(std::uint32_t slot, std::uint32_t ge
   ENTREPOT_SYNC_POINT("consumers.fields");
   table_.publish(index, static_cast<std::uint8_t>(EntryState::kLive));
   ENTREPOT_SYNC_POINT("consumers.published");
-  by_slot_[slot].push_back(index);
+  link(index);
   return count(slot);
 }
 
+std::uint32_t ConsumerTable::first_of(std::uint32_t slot) const {
+  const std::uint32_t* first =
+      by_slot_.find(mix64(slot), [&](std::uint32_t index) { return table_.at(index).slot == slot; });
+  return first == nullptr ? kNoEntry : *first;
+}
+
+void ConsumerTable::link(std::uint32_t index) {
+  const std::uint32_t slot = table_.at(index).slot;
+  std::uint32_t first = first_of(slot);
+  if (first == kNoEntry) {
+    by_slot_.insert(mix64(slot), index);
+  } else {
+    by_slot_.replace(mix64(slot), first, index);
+  }
+  of_slot_.push_front(first, index);
+}
+
 std::uint32_t ConsumerTable::count(std::uint32_t slot) const {
-  const auto it = by_slot_.find(slot);
-  return it == by_slot_.end() ? 0 : static_cast<std::uint32_t>(it->second.size());
+  std::uint32_t count = 0;
+  for (std::uint32_t index = first_of(slot); index != kNoEntry; index = of_slot_.next(index))
+    ++count;
+  return count;
 }
 
 std::vector<std::uint32_t> ConsumerTable::slots() const {
   std::vector<std::uint32_t> result;
-  for (const auto& [slot, entries] : by_slot_)
-    result.push_back(slot);
+  by_slot_.for_each([&](std::uint32_t index) { result.push_back(table_.at(index).slot); });
   return result;
 }
 
 void ConsumerTable::forget(std::uint32_t slot) {
-  const auto it = by_slot_.find(slot);
-  if (it == by_slot_.end()) return;
-  for (const std::uint32_t index : it->second)
+  std::uint32_t first = first_of(slot);
+  if (first == kNoEntry) return;
+  by_slot_.erase(mix64(slot), first);
+  while (first != kNoEntry) {
+    const std::uint32_t index = first;
+    of_slot_.remove(first, index);
     table_.free(index);
-  by_slot_.erase(it);
+  }
+}
+
+std::uint64_t ConsumerTable::trim() {
+  const std::uint64_t bytes = table_.trim();
+  if (bytes == 0) return 0;
+  by_slot_.trim();
+  of_slot_.trim(table_.size());
+  return bytes;
 }
 
 }  // namespace entrepot

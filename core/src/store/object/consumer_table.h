@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/entry_index.h"
 #include "base/status.h"
 #include "shm/control.h"
 #include "shm/directory.h"
@@ -26,13 +26,17 @@ class ConsumerTable {
   [[nodiscard]] Result<std::uint32_t> record(std::uint32_t slot, std::uint32_t generation, std::string_view consumer);
   [[nodiscard]] std::uint32_t count(std::uint32_t slot) const;
   void forget(std::uint32_t slot);                // the object ended
-  std::uint64_t trim() { return table_.trim(); }  // returns unneeded memory to the system; the number of bytes
+  std::uint64_t trim();  // returns memory that the table no longer needs to the system; the number of bytes
   [[nodiscard]] std::vector<std::uint32_t> slots() const;
   [[nodiscard]] std::uint32_t live() const { return table_.live(); }
 
  private:
+  [[nodiscard]] std::uint32_t first_of(std::uint32_t slot) const;  // kNoEntry: nobody consumed it
+  void link(std::uint32_t index);
+
   EntryTable<Consumption> table_;
-  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> by_slot_;  // indexes into table_
+  EntryIndex by_slot_;  // the first entry of each object that has one
+  EntryLists of_slot_;
 };
 
 }  // namespace entrepot

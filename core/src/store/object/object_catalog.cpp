@@ -67,6 +67,8 @@ void ObjectCatalog::remove(std::uint32_t slot) {
   sessions_->drop_object(entry.session, slot, entry.payload_bytes);
 }
 
+std::uint64_t ObjectCatalog::trim() { return directory_.trim() + index_.trim(); }
+
 void ObjectCatalog::free_record(std::uint32_t slot, std::uint64_t offset, std::uint32_t bytes) {
   const Status freed = records_->free(offset, bytes);
   if (!freed.is_ok()) log_error("record of slot ", slot, ": ", freed.to_string());

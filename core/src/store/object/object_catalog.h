@@ -49,7 +49,8 @@ class ObjectCatalog {
   void free_record(std::uint32_t slot, std::uint64_t offset, std::uint32_t bytes);
 
   // Returns memory that slots and index no longer need to the system; returns the number of bytes.
-  std::uint64_t trim() { return directory_.trim() + index_.trim(); }
+  std::uint64_t trim();
+  [[nodiscard]] std::uint32_t slot_end() const { return directory_.size(); }  // all slots are below it
 
   // --- lookups
   [[nodiscard]] std::optional<std::uint32_t> find(const IdBytes& id) const;  // slot of the object, resident or not

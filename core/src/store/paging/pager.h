@@ -70,6 +70,7 @@ class Pager : public ResidencyListener {
   void object_sealed(std::uint32_t slot) override;
   void object_ended(std::uint32_t slot) override;
   void hints_changed(std::uint32_t slot);  // Slot::hints or its locality set
+  void trim_slots(std::uint32_t end) { prefetcher_.trim_slots(end); }
   void define_set(std::uint32_t number, const SetAttributes& attributes) { policy().define(number, attributes); }
   void undefine_set(std::uint32_t number) { policy().undefine(number); }
 

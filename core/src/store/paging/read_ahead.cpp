@@ -20,6 +20,12 @@ void ReadAhead::add(std::uint32_t slot, std::uint32_t set, std::uint32_t order) 
   by_seal_order_.insert_or_assign(by_seal_order_.end(), {set, order}, slot);
 }
 
+void ReadAhead::trim_slots(std::uint32_t end) {
+  if (end >= slots_.size()) return;
+  slots_.resize(end);
+  slots_.shrink_to_fit();
+}
+
 void ReadAhead::remove(std::uint32_t slot) {
   if (slot >= slots_.size() || !slots_[slot].used) return;
   const SlotState place = slots_[slot];

@@ -26,6 +26,7 @@ class ReadAhead {
   // Registers an object whose payload can leave memory. `order`: unique, increases with each seal.
   void add(std::uint32_t slot, std::uint32_t set, std::uint32_t order);
   void remove(std::uint32_t slot);
+  void trim_slots(std::uint32_t end);  // no object has this slot or a higher one: returns what they needed
   void move(std::uint32_t slot, std::uint32_t set);
 
   // Somebody reads or requests the object. `declared`: the declared access pattern of its set.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "store/sync_point.h"
 
@@ -56,7 +57,11 @@ std::uint32_t LocalitySetTable::adopt() {
     }
     // Its session was removed, and the daemon died before it removed the set.
     if (!sessions_->is_known(set.session) || sessions_->generation(set.session) != set.session_generation) return false;
-    by_name_[Key(set.session, name(index))] = index;
+    if (find(set.session, name(index)) != nullptr) {
+      ++damaged;
+      return false;
+    }
+    link(index);
     return true;
   });
   return damaged;
@@ -106,27 +111,42 @@ Result<std::uint32_t> LocalitySetTable::define(std::uint32_t session, std::strin
   ENTREPOT_SYNC_POINT("set.fields");
   table_.publish(index, static_cast<std::uint8_t>(EntryState::kLive));
   ENTREPOT_SYNC_POINT("set.published");
-  by_name_[Key(session, name)] = index;
+  link(index);
   return index;
 }
 
 void LocalitySetTable::drop_session(std::uint32_t session) {
   for (const std::uint32_t index : of_session(session)) {
-    by_name_.erase(Key(session, name(index)));
+    by_name_.erase(name_hash(session, name(index)), index);
+    of_session_.remove(first_of_session_[session], index);
     table_.free(index);
     ENTREPOT_SYNC_POINT("set.freed");
   }
 }
 
 const std::uint32_t* LocalitySetTable::find(std::uint32_t session, std::string_view name) const {
-  const auto it = by_name_.find(Key(session, name));
-  return it == by_name_.end() ? nullptr : &it->second;
+  return by_name_.find(name_hash(session, name), [&](std::uint32_t index) {
+    return this->session(index) == session && this->name(index) == name;
+  });
+}
+
+std::uint64_t LocalitySetTable::name_hash(std::uint32_t session, std::string_view name) {
+  return hash_text(name, session);
+}
+
+void LocalitySetTable::link(std::uint32_t index) {
+  const std::uint32_t session = this->session(index);
+  by_name_.insert(name_hash(session, name(index)), index);
+  if (session >= first_of_session_.size()) first_of_session_.resize(session + std::size_t{1}, kNoEntry);
+  of_session_.push_front(first_of_session_[session], index);
 }
 
 std::vector<std::uint32_t> LocalitySetTable::of_session(std::uint32_t session) const {
   std::vector<std::uint32_t> result;
-  for (auto it = by_name_.lower_bound(Key(session, "")); it != by_name_.end() && it->first.first == session; ++it)
-    result.push_back(it->second);
+  if (session >= first_of_session_.size()) return result;
+  for (std::uint32_t index = first_of_session_[session]; index != kNoEntry; index = of_session_.next(index))
+    result.push_back(index);
+  std::ranges::sort(result, {}, [&](std::uint32_t index) { return name(index); });
   return result;
 }
 

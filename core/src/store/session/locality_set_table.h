@@ -6,12 +6,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "base/entry_index.h"
 #include "base/status.h"
 #include "shm/control.h"
 #include "shm/entry_table.h"
@@ -38,7 +36,7 @@ class LocalitySetTable {
   void drop_session(std::uint32_t session);
 
   [[nodiscard]] const std::uint32_t* find(std::uint32_t session, std::string_view name) const;
-  [[nodiscard]] std::vector<std::uint32_t> of_session(std::uint32_t session) const;
+  [[nodiscard]] std::vector<std::uint32_t> of_session(std::uint32_t session) const;  // sorted by name
   [[nodiscard]] SetAttributes attributes(std::uint32_t index) const;
   [[nodiscard]] std::string_view name(std::uint32_t index) const;
   [[nodiscard]] std::uint32_t session(std::uint32_t index) const { return table_.at(index).session; }
@@ -51,11 +49,14 @@ class LocalitySetTable {
   [[nodiscard]] std::uint32_t policy_number(std::uint32_t session, std::uint32_t field) const;
 
  private:
-  using Key = std::pair<std::uint32_t, std::string>;
+  [[nodiscard]] static std::uint64_t name_hash(std::uint32_t session, std::string_view name);
+  void link(std::uint32_t index);
 
   const SessionTable* sessions_;
   EntryTable<LocalitySet> table_;
-  std::map<Key, std::uint32_t> by_name_;
+  EntryIndex by_name_;
+  EntryLists of_session_;
+  std::vector<std::uint32_t> first_of_session_;  // by session; kNoEntry: it has no sets
 };
 
 }  // namespace entrepot

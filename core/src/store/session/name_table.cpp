@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/hash.h"
 #include "store/sync_point.h"
 
 namespace entrepot {
@@ -77,60 +78,102 @@ Status NameTable::bind(std::uint32_t session, std::string_view name, const IdByt
   ENTREPOT_SYNC_POINT("name.fields");
   table_.publish(index, static_cast<std::uint8_t>(EntryState::kLive));
   ENTREPOT_SYNC_POINT("name.published");
-  by_id_[id].push_back(index);
-  const auto [it, fresh] = by_name_.try_emplace(Key(session, name), index);
-  if (!fresh) forget(std::exchange(it->second, index));
+  link(index);
+  if (const std::uint32_t* found = find(session, name)) {
+    const std::uint32_t before = *found;
+    by_name_.replace(name_hash(session, name), before, index);
+    unlink(before);
+    table_.free(before);
+  } else {
+    by_name_.insert(name_hash(session, name), index);
+  }
   ENTREPOT_SYNC_POINT("name.rebound");
   return Status::ok();
 }
 
+std::uint64_t NameTable::name_hash(std::uint32_t session, std::string_view text) { return hash_text(text, session); }
+
+const std::uint32_t* NameTable::find(std::uint32_t session, std::string_view name) const {
+  return by_name_.find(name_hash(session, name),
+                       [&](std::uint32_t index) { return table_.at(index).session == session && text(index) == name; });
+}
+
 const IdBytes* NameTable::resolve(std::uint32_t session, std::string_view name) const {
-  const auto it = by_name_.find(Key(session, name));
-  return it == by_name_.end() ? nullptr : &table_.at(it->second).id;
+  const std::uint32_t* index = find(session, name);
+  return index == nullptr ? nullptr : &table_.at(*index).id;
 }
 
 bool NameTable::unbind(std::uint32_t session, std::string_view name) {
-  const auto it = by_name_.find(Key(session, name));
-  if (it == by_name_.end()) return false;
-  forget(it->second);
-  by_name_.erase(it);
+  const std::uint32_t* index = find(session, name);
+  if (index == nullptr) return false;
+  drop(*index);
   return true;
 }
 
-void NameTable::forget(std::uint32_t index) {
-  const auto it = by_id_.find(table_.at(index).id);
-  if (it != by_id_.end()) {
-    std::erase(it->second, index);
-    if (it->second.empty()) by_id_.erase(it);
+std::uint32_t NameTable::first_of(const IdBytes& id) const {
+  const std::uint32_t* first =
+      by_id_.find(IdHash()(id), [&](std::uint32_t index) { return table_.at(index).id == id; });
+  return first == nullptr ? kNoEntry : *first;
+}
+
+void NameTable::link(std::uint32_t index) {
+  const Name& name = table_.at(index);
+  std::uint32_t first = first_of(name.id);
+  if (first == kNoEntry) {
+    by_id_.insert(IdHash()(name.id), index);
+  } else {
+    by_id_.replace(IdHash()(name.id), first, index);
   }
+  of_id_.push_front(first, index);
+  if (name.session >= first_of_session_.size()) first_of_session_.resize(name.session + std::size_t{1}, kNoEntry);
+  of_session_.push_front(first_of_session_[name.session], index);
+}
+
+void NameTable::unlink(std::uint32_t index) {
+  const Name& name = table_.at(index);
+  const std::uint32_t before = first_of(name.id);
+  std::uint32_t first = before;
+  of_id_.remove(first, index);
+  if (first == kNoEntry) {
+    by_id_.erase(IdHash()(name.id), before);
+  } else if (first != before) {
+    by_id_.replace(IdHash()(name.id), before, first);
+  }
+  of_session_.remove(first_of_session_[name.session], index);
+}
+
+void NameTable::drop(std::uint32_t index) {
+  unlink(index);
+  by_name_.erase(name_hash(table_.at(index).session, text(index)), index);
   table_.free(index);
 }
 
 void NameTable::drop_id(const IdBytes& id) {
-  const auto it = by_id_.find(id);
-  if (it == by_id_.end()) return;
-  const std::vector<std::uint32_t> indices = std::move(it->second);
-  by_id_.erase(it);
-  for (const std::uint32_t index : indices) {
-    by_name_.erase(Key(table_.at(index).session, text(index)));
-    table_.free(index);
+  for (std::uint32_t index = first_of(id); index != kNoEntry; index = first_of(id)) {
+    drop(index);
     ENTREPOT_SYNC_POINT("name.dropped");
   }
 }
 
 void NameTable::drop_session(std::uint32_t session) {
-  auto it = by_name_.lower_bound(Key(session, ""));
-  while (it != by_name_.end() && it->first.first == session) {
-    forget(it->second);
-    it = by_name_.erase(it);
-  }
+  if (session >= first_of_session_.size()) return;
+  while (first_of_session_[session] != kNoEntry)
+    drop(first_of_session_[session]);
+}
+
+std::uint64_t NameTable::trim() {
+  const std::uint64_t bytes = table_.trim();
+  if (bytes == 0) return 0;
+  by_name_.trim();
+  by_id_.trim();
+  of_id_.trim(table_.size());
+  of_session_.trim(table_.size());
+  return bytes;
 }
 
 std::vector<std::string> NameTable::names_of(const IdBytes& id) const {
   std::vector<std::string> result;
-  const auto it = by_id_.find(id);
-  if (it == by_id_.end()) return result;
-  for (const std::uint32_t index : it->second)
+  for (std::uint32_t index = first_of(id); index != kNoEntry; index = of_id_.next(index))
     result.emplace_back(text(index));
   std::sort(result.begin(), result.end());
   return result;

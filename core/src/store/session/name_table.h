@@ -8,13 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
+#include "base/entry_index.h"
 #include "base/id.h"
 #include "base/status.h"
 #include "shm/control.h"
@@ -22,7 +20,8 @@
 
 namespace entrepot {
 
-// Guarded by the daemon's thread. Sessions are identified by index.
+// Guarded by the daemon's thread. Sessions are identified by index. The names are only in the control memory; per name,
+// the daemon's own memory has about 60 bytes (daemon_heap_bytes), whatever its length.
 class NameTable {
  public:
   explicit NameTable(ControlMemory& memory);
@@ -39,16 +38,19 @@ class NameTable {
       }
       if (name.version > version_) version_ = name.version;
       if (!keep(name.session, name.id)) return false;
-      const auto [it, fresh] = by_name_.try_emplace(Key(name.session, text(index)), index);
-      if (fresh) return true;
-      if (table_.at(it->second).version > name.version) return false;
-      superseded.push_back(std::exchange(it->second, index));
+      const std::uint32_t* other = find(name.session, text(index));
+      if (other == nullptr) {
+        by_name_.insert(name_hash(name.session, text(index)), index);
+        return true;
+      }
+      if (table_.at(*other).version > name.version) return false;
+      superseded.push_back(*other);
+      by_name_.replace(name_hash(name.session, text(index)), *other, index);
       return true;
     });
     for (const std::uint32_t index : superseded)
       table_.free(index);
-    for (const auto& [key, index] : by_name_)
-      by_id_[table_.at(index).id].push_back(index);
+    by_name_.for_each([&](std::uint32_t index) { link(index); });
     return damaged;
   }
 
@@ -66,22 +68,28 @@ class NameTable {
   void drop_id(const IdBytes& id);  // unbinds all names of a deleted object, in every session
   void drop_session(std::uint32_t session);
 
-  std::uint64_t trim() { return table_.trim(); }  // returns unneeded memory to the system; the number of bytes
+  std::uint64_t trim();  // returns memory that the table no longer needs to the system; the number of bytes
 
   [[nodiscard]] std::vector<std::string> names_of(const IdBytes& id) const;
   [[nodiscard]] std::size_t count() const { return by_name_.size(); }
 
  private:
-  using Key = std::pair<std::uint32_t, std::string>;
-
   [[nodiscard]] bool is_sound(std::uint32_t index) const;
   [[nodiscard]] std::string_view text(std::uint32_t index) const;
-  void forget(std::uint32_t index);  // frees the entry and removes it from by_id_
+  [[nodiscard]] static std::uint64_t name_hash(std::uint32_t session, std::string_view text);
+  [[nodiscard]] const std::uint32_t* find(std::uint32_t session, std::string_view name) const;
+  [[nodiscard]] std::uint32_t first_of(const IdBytes& id) const;  // kNoEntry: it has no name
+  void link(std::uint32_t index);    // adds the entry to the lists of its object and its session
+  void unlink(std::uint32_t index);  // the opposite
+  void drop(std::uint32_t index);    // removes the entry from the index and all lists, and frees it
 
   EntryTable<Name> table_;
-  std::map<Key, std::uint32_t> by_name_;
-  std::unordered_map<IdBytes, std::vector<std::uint32_t>, IdHash> by_id_;
-  std::uint64_t version_ = 0;  // highest assigned
+  EntryIndex by_name_;
+  EntryIndex by_id_;  // the first name of each object that has one
+  EntryLists of_id_;
+  EntryLists of_session_;
+  std::vector<std::uint32_t> first_of_session_;  // by session; kNoEntry: it has no names
+  std::uint64_t version_ = 0;                    // highest assigned
 };
 
 }  // namespace entrepot

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/hash.h"
 #include "store/sync_point.h"
 
 namespace entrepot {
@@ -83,11 +84,15 @@ SessionTable::Adoption SessionTable::adopt() {
       ++result.damaged;
       return false;
     }
-    usage_[index] = {};
+    if (state == EntryState::kLive && find(scope(index), name(index)) != nullptr) {
+      ++result.damaged;
+      return false;
+    }
+    usage_of(index) = {.known = true};
     if (state == EntryState::kDead) {
       result.dead.push_back(index);
     } else {
-      by_name_[Key(scope(index), name(index))] = index;
+      by_name_.insert(name_hash(scope(index), name(index)), index);
     }
     return true;
   });
@@ -140,8 +145,8 @@ Result<std::uint32_t> SessionTable::open(std::string_view scope, std::string_vie
   ENTREPOT_SYNC_POINT("session.fields");
   table_.publish(index, static_cast<std::uint8_t>(EntryState::kLive));
   ENTREPOT_SYNC_POINT("session.published");
-  usage_[index] = {};
-  by_name_[Key(scope, name)] = index;
+  usage_of(index) = {.known = true};
+  by_name_.insert(name_hash(scope, name), index);
   return index;
 }
 
@@ -163,8 +168,18 @@ void SessionTable::set_limits(std::uint32_t index, const SessionLimits& limits) 
 }
 
 const std::uint32_t* SessionTable::find(std::string_view scope, std::string_view name) const {
-  const auto it = by_name_.find(Key(scope, name));
-  return it == by_name_.end() ? nullptr : &it->second;
+  return by_name_.find(name_hash(scope, name),
+                       [&](std::uint32_t index) { return this->name(index) == name && this->scope(index) == scope; });
+}
+
+std::uint64_t SessionTable::name_hash(std::string_view scope, std::string_view name) {
+  return hash_text(name, hash_text(scope));
+}
+
+SessionUsage& SessionTable::usage_of(std::uint32_t index) {
+  if (index >= usage_.size()) usage_.resize(index + std::size_t{1});
+  usage_[index].known = true;
+  return usage_[index];
 }
 
 void SessionTable::touch(std::uint32_t index) {
@@ -180,15 +195,14 @@ bool SessionTable::deletes_consumed(std::uint32_t index) const {
 }
 
 void SessionTable::remove_opener(std::uint32_t index) {
-  const auto it = usage_.find(index);
-  if (it == usage_.end() || it->second.opened_by == 0) return;
-  --it->second.opened_by;
+  if (!is_known(index) || usage_[index].opened_by == 0) return;
+  --usage_[index].opened_by;
   touch(index);
 }
 
 void SessionTable::add_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes) {
-  SessionUsage& use = usage_[index];
-  if (slot >= links_.size()) links_.resize(std::max<std::size_t>(slot + 1, links_.size() * 2));
+  SessionUsage& use = usage_of(index);
+  if (slot >= links_.size()) links_.resize(slot + std::size_t{1});
   Links& links = links_[slot];
   if (links.before != kUnlisted) return;
   links = {use.first_slot, SessionUsage::kNoSlot};
@@ -198,11 +212,16 @@ void SessionTable::add_object(std::uint32_t index, std::uint32_t slot, std::uint
   use.bytes += bytes;
 }
 
+void SessionTable::trim_slots(std::uint32_t end) {
+  if (end >= links_.size()) return;
+  links_.resize(end);
+  links_.shrink_to_fit();
+}
+
 void SessionTable::drop_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes) {
-  const auto it = usage_.find(index);
-  if (it == usage_.end()) return;
+  if (!is_known(index)) return;
   if (slot >= links_.size() || links_[slot].before == kUnlisted) return;
-  SessionUsage& use = it->second;
+  SessionUsage& use = usage_[index];
   const Links links = std::exchange(links_[slot], Links{});
   if (links.next != SessionUsage::kNoSlot) links_[links.next].before = links.before;
   if (links.before != SessionUsage::kNoSlot) {
@@ -243,14 +262,14 @@ Status SessionTable::check_limits(std::uint32_t index, std::uint64_t bytes, std:
 }
 
 void SessionTable::mark_dead(std::uint32_t index) {
-  by_name_.erase(Key(scope(index), name(index)));
+  by_name_.erase(name_hash(scope(index), name(index)), index);
   table_.set_state(index, static_cast<std::uint8_t>(EntryState::kDead));
 }
 
 void SessionTable::free(std::uint32_t index) {
   if (removed_.size() == kMaxRemoved) removed_.pop_front();
   removed_.emplace_back(handle(index), describe(index));
-  usage_.erase(index);
+  if (index < usage_.size()) usage_[index] = {};
   table_.free(index);
 }
 
@@ -258,12 +277,12 @@ bool SessionTable::is_live(std::uint32_t index) const {
   return index < table_.size() && Word::state(table_.word(index)) == static_cast<std::uint8_t>(EntryState::kLive);
 }
 
-bool SessionTable::is_known(std::uint32_t index) const { return usage_.contains(index); }
+bool SessionTable::is_known(std::uint32_t index) const { return index < usage_.size() && usage_[index].known; }
 
 std::vector<std::uint32_t> SessionTable::expired() const {
   std::vector<std::uint32_t> result;
   const std::uint64_t now = clock_->unix_ns();
-  for (const auto& [key, index] : by_name_) {
+  for (const std::uint32_t index : live()) {
     const Session& session = at(index);
     if (session.ttl_seconds == 0 || use(index).opened_by != 0) continue;
     const std::uint64_t used = session.last_used_unix_ns.load(std::memory_order_relaxed);
@@ -276,20 +295,20 @@ std::vector<std::uint32_t> SessionTable::expired() const {
 std::uint64_t SessionTable::next_expiry_unix_ns() const {
   constexpr std::uint64_t kMaxSeconds = UINT64_MAX / 1'000'000'000 / 2;
   std::uint64_t next = UINT64_MAX;
-  for (const auto& [key, index] : by_name_) {
+  by_name_.for_each([&](std::uint32_t index) {
     const Session& session = at(index);
-    if (session.ttl_seconds == 0 || session.ttl_seconds > kMaxSeconds || use(index).opened_by != 0) continue;
+    if (session.ttl_seconds == 0 || session.ttl_seconds > kMaxSeconds || use(index).opened_by != 0) return;
     const std::uint64_t used = session.last_used_unix_ns.load(std::memory_order_relaxed);
     next = std::min(next, used + session.ttl_seconds * 1'000'000'000);
-  }
+  });
   return next;
 }
 
 std::vector<std::uint32_t> SessionTable::live() const {
   std::vector<std::uint32_t> result;
   result.reserve(by_name_.size());
-  for (const auto& [key, index] : by_name_)
-    result.push_back(index);
+  by_name_.for_each([&](std::uint32_t index) { result.push_back(index); });
+  std::ranges::sort(result, {}, [&](std::uint32_t index) { return std::pair(scope(index), name(index)); });
   return result;
 }
 
@@ -306,8 +325,7 @@ std::string SessionTable::describe(std::uint32_t index) const {
 
 const SessionUsage& SessionTable::use(std::uint32_t index) const {
   static const SessionUsage kNone;
-  const auto it = usage_.find(index);
-  return it == usage_.end() ? kNone : it->second;
+  return is_known(index) ? usage_[index] : kNone;
 }
 
 }  // namespace entrepot

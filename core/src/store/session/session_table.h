@@ -9,13 +9,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/entry_index.h"
 #include "base/status.h"
 #include "shm/control.h"
 #include "shm/entry_table.h"
@@ -35,6 +34,7 @@ struct SessionUsage {
   std::uint32_t objects = 0;           // sealed ones
   std::uint32_t first_slot = kNoSlot;  // head of the list linked through SessionTable's links
   std::uint32_t opened_by = 0;         // connections that have it open; it does not expire while there are any
+  bool known = false;                  // the session exists: live or dead
   static constexpr std::uint32_t kNoSlot = 0xffff'ffffU;
 };
 
@@ -65,10 +65,11 @@ class SessionTable {
   // Whether an object is deleted as soon as its last consumer has consumed it.
   void set_deletes_consumed(std::uint32_t index, bool on);
   [[nodiscard]] bool deletes_consumed(std::uint32_t index) const;
-  void add_opener(std::uint32_t index) { ++usage_[index].opened_by; }
+  void add_opener(std::uint32_t index) { ++usage_of(index).opened_by; }
   void remove_opener(std::uint32_t index);
 
   void add_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes);
+  void trim_slots(std::uint32_t end);  // no object has this slot or a higher one: returns what they needed
   void drop_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes);
   // kStoreFull if one more object of `bytes` exceeds the session's limits; `freed_*` leave with it (a replacement).
   [[nodiscard]] Status check_limits(std::uint32_t index, std::uint64_t bytes, std::uint64_t freed_bytes,
@@ -94,15 +95,15 @@ class SessionTable {
   [[nodiscard]] std::size_t count() const { return by_name_.size(); }
 
  private:
-  using Key = std::pair<std::string, std::string>;
-
+  [[nodiscard]] static std::uint64_t name_hash(std::string_view scope, std::string_view name);
+  [[nodiscard]] SessionUsage& usage_of(std::uint32_t index);  // known from now on
   void set_limits(std::uint32_t index, const SessionLimits& limits);
   bool repair(Session& session, std::uint32_t generation);
 
   const Clock* clock_;
   EntryTable<Session> table_;
-  std::map<Key, std::uint32_t, std::less<>> by_name_;  // live ones
-  std::unordered_map<std::uint32_t, SessionUsage> usage_;
+  EntryIndex by_name_;               // live ones
+  std::vector<SessionUsage> usage_;  // by session
   static constexpr std::size_t kMaxRemoved = 256;
   // Handles and descriptions of the most recently removed sessions
   std::deque<std::pair<std::uint32_t, std::string>> removed_;
