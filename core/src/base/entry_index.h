@@ -77,7 +77,9 @@ class EntryIndex {
   static constexpr std::size_t kNowhere = SIZE_MAX;
   static constexpr std::size_t kFirst = 16;
 
-  [[nodiscard]] static std::uint32_t fold(std::uint64_t hash) { return static_cast<std::uint32_t>(hash ^ (hash >> 32)); }
+  [[nodiscard]] static std::uint32_t fold(std::uint64_t hash) {
+    return static_cast<std::uint32_t>(hash ^ (hash >> 32));
+  }
 
   template <class IsIt>
   [[nodiscard]] std::size_t position(std::uint32_t hash, IsIt&& is_it) const {

@@ -43,7 +43,7 @@ bool LostObjects::contains(std::uint64_t fingerprint) const {
   return false;
 }
 
-void LostObjects::found(std::uint64_t fingerprint) {
+void LostObjects::note_found(std::uint64_t fingerprint) {
   const std::uint64_t lost = fingerprint & ~kFoundAgain;
   for (std::vector<std::uint64_t>& store : stores_) {
     const auto at = std::ranges::lower_bound(store, lost);

@@ -137,7 +137,7 @@ void ReconnectingClient::note_found(const Attachment& attachment, std::span<cons
   const std::lock_guard lock(mutex_);
   if (lost_objects_.empty() || attachment_->number != attachment.number) return;
   for (const IdBytes& id : ids)
-    lost_objects_.found(PinnedSet::fingerprint(id));
+    lost_objects_.note_found(PinnedSet::fingerprint(id));
 }
 
 const Status* ReconnectingClient::failure_of(const std::vector<PutResult>& results) {

@@ -52,6 +52,8 @@ class MemoryBudget {
   [[nodiscard]] Status reserve(BudgetItem item, std::uint64_t bytes);
   // The bytes of the latest refusal, once; 0 if nothing was refused since the last call.
   [[nodiscard]] std::uint64_t take_refused() { return std::exchange(refused_, 0); }
+  // Adds what is needed together with the bytes that were just refused.
+  void refuse_too(std::uint64_t bytes) { refused_ += refused_ == 0 ? 0 : bytes; }
   // Charges memory that is already in use, or can no longer be refused.
   void charge(BudgetItem item, std::uint64_t bytes);
   void release(BudgetItem item, std::uint64_t bytes);

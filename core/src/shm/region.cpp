@@ -296,12 +296,17 @@ Status Region::ensure(std::uint64_t bytes) {
     if (kind() == RegionKind::kSessions) {
       budget_->charge(BudgetItem::kHeap, heap);
     } else {
-      RETURN_IF_ERROR(budget_->reserve(BudgetItem::kHeap, heap));
+      const Status reserved = budget_->reserve(BudgetItem::kHeap, heap);
+      if (!reserved.is_ok()) budget_->refuse_too(target - ensured);
+      RETURN_IF_ERROR(reserved);
     }
   }
   const Status ready = ensure_range(ensured, target - ensured);
   if (!ready.is_ok()) {
-    if (budget_ != nullptr) budget_->release(BudgetItem::kHeap, heap);
+    if (budget_ != nullptr) {
+      budget_->release(BudgetItem::kHeap, heap);
+      budget_->refuse_too(heap);
+    }
     return ready;
   }
   marks().ensured_bytes.store(target, std::memory_order_relaxed);

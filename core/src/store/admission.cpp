@@ -60,8 +60,12 @@ Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
     if (fit == Fit::kLater) return headroom == 0 ? std::move(grant) : lease(0);
     request.remedies.evicting = request.remedies.evicting || deps_.pager.enabled();
     if (deps_.pager.reclaim(request.min_bytes, Pager::Purpose::kNew)) continue;
+    if (deps_.pager.has_io_in_progress()) return grant;
     // Head-room is worth a wait, but nothing that fits is refused for it.
-    return headroom == 0 || deps_.pager.has_io_in_progress() ? std::move(grant) : lease(0);
+    if (headroom != 0) grant = lease(0);
+    if (grant.is_ok() && !grant->has_value() && request.wait.segment == kNoSegment)
+      return deps_.pool.lease_fragment(request.client, request.min_bytes);
+    return grant;
   }
 }
 

@@ -197,9 +197,9 @@ void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const S
 
 void Store::run_pending() {
   pager_.run_pending();
+  room_.keep_headroom();  // before the requests that wait: they may need what it evicts
   try_rooms();
   if (!pending_.leases().empty()) try_leases();
-  room_.keep_headroom();
   const bool urgent = !pending_.leases().empty() || !pending_.rooms().empty();
   pool_.keep_free(room_.headroom_bytes());
   if (!urgent) pool_.top_up(!burst_.in_progress());

@@ -20,17 +20,17 @@ TEST(EntryIndex, FindsWhatAMapFinds) {
     for (int step = 0; step < 20'000; ++step) {
       const auto key = static_cast<std::uint32_t>(random() % 300);
       const auto has_key = [&](std::uint32_t entry) { return keys.at(entry) == key; };
-      const std::uint32_t* found = index.find(hash_of(key), has_key);
-      const auto expected = entries.find(key);
-      ASSERT_EQ(found != nullptr, expected != entries.end());
       if (step % 500 == 0) index.trim();
-      if (found == nullptr) {
+      const std::uint32_t* entry = index.find(hash_of(key), has_key);
+      const auto expected = entries.find(key);
+      ASSERT_EQ(entry != nullptr, expected != entries.end());
+      if (entry == nullptr) {
         entries[key] = next;
         keys[next] = key;
         index.insert(hash_of(key), next++);
         continue;
       }
-      ASSERT_EQ(*found, expected->second);
+      ASSERT_EQ(*entry, expected->second);
       if (random() % 4 == 0) {
         keys[next] = key;
         index.replace(hash_of(key), expected->second, next);

@@ -54,15 +54,21 @@ Result<std::optional<LeaseGrant>> SegmentLeases::lease(const SegmentWriterRef& c
   return lease(client, min_bytes, want_bytes, wait);
 }
 
+std::optional<LeaseGrant> SegmentLeases::lease_fragment(const SegmentWriterRef& client, std::uint64_t min_bytes) {
+  const std::uint64_t length = round_up(std::max<std::uint64_t>(min_bytes, 1), kFragmentGranule);
+  return lease_from_own_segments(client, length, length, kFragmentGranule);
+}
+
 std::optional<LeaseGrant> SegmentLeases::lease_from_own_segments(const SegmentWriterRef& client,
-                                                                 std::uint64_t min_length, std::uint64_t want) {
+                                                                 std::uint64_t min_length, std::uint64_t want,
+                                                                 std::uint64_t granule) {
   std::uint32_t best = kNoSegment;
   std::uint64_t best_free = 0;
   for (const auto& [segment, entry] : live_->all()) {
     if (entry.withheld || !live_->may_write_again(segment, client)) continue;
     const std::uint64_t largest = entry.ranges.largest_free();
     if (largest >= want) {
-      if (const auto offset = live_->ranges(segment).lease(want))
+      if (const auto offset = live_->ranges(segment).lease(want, granule))
         return grant_in_own_segment(client, segment, *offset, want);
     }
     if (largest < min_length || (best != kNoSegment && largest <= best_free)) continue;
@@ -70,7 +76,7 @@ std::optional<LeaseGrant> SegmentLeases::lease_from_own_segments(const SegmentWr
     best_free = largest;
   }
   if (best == kNoSegment) return std::nullopt;
-  const auto range = live_->ranges(best).lease_up_to(want, min_length);
+  const auto range = live_->ranges(best).lease_up_to(want, min_length, granule);
   if (!range) return std::nullopt;
   return grant_in_own_segment(client, best, range->first, range->second);
 }

@@ -35,6 +35,9 @@ class SegmentLeases {
   // Returns a range, or none: wait (a segment may be in preparation for `wait`). kStoreFull if waiting cannot help.
   [[nodiscard]] Result<std::optional<LeaseGrant>> lease(const SegmentWriterRef& client, std::uint64_t min_bytes,
                                                         std::uint64_t want_bytes, LeaseWait& wait);
+  // The same for one value, from a range in the client's own segments that is too small for the usual granule: a
+  // batch's unsealed values can be so scattered that no larger range is free, and nothing more can be evicted.
+  [[nodiscard]] std::optional<LeaseGrant> lease_fragment(const SegmentWriterRef& client, std::uint64_t min_bytes);
   // kInvalidArgument unless the whole range is leased to the client. `done`: the client has unmapped the segment.
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
@@ -49,7 +52,7 @@ class SegmentLeases {
 
  private:
   std::optional<LeaseGrant> lease_from_own_segments(const SegmentWriterRef& client, std::uint64_t min_length,
-                                                    std::uint64_t want);
+                                                    std::uint64_t want, std::uint64_t granule = kLeaseGranule);
   std::optional<LeaseGrant> lease_free_segment(const SegmentWriterRef& client, std::uint64_t min_length,
                                                std::uint64_t want, std::uint64_t largest);
   LeaseGrant lease_segment(const SegmentWriterRef& client, std::uint32_t segment, std::uint64_t want);

@@ -50,6 +50,9 @@ class SegmentPool {
                                                         std::uint64_t want_bytes, LeaseWait& wait) {
     return leases_.lease(client, min_bytes, want_bytes, wait);
   }
+  [[nodiscard]] std::optional<LeaseGrant> lease_fragment(const SegmentWriterRef& client, std::uint64_t min_bytes) {
+    return leases_.lease_fragment(client, min_bytes);
+  }
   // The request is gone; the segment being made for it becomes available to all.
   void abandon(LeaseWait& wait) { provisioning_.abandon(wait); }
   // kInvalidArgument unless the whole range is leased to the client. `done`: the client has unmapped the segment.

@@ -25,15 +25,16 @@ SegmentRanges::~SegmentRanges() { totals_->leased_bytes -= leased_bytes_; }
 
 // ---- leases ----
 
-std::optional<std::uint64_t> SegmentRanges::lease(std::uint64_t length) {
-  const std::optional<std::uint64_t> offset = extents_.allocate(length, kLeaseGranule);
+std::optional<std::uint64_t> SegmentRanges::lease(std::uint64_t length, std::uint64_t granule) {
+  const std::optional<std::uint64_t> offset = extents_.allocate(length, granule);
   if (offset) add_leased(*offset, length);
   return offset;
 }
 
 std::optional<std::pair<std::uint64_t, std::uint64_t>> SegmentRanges::lease_up_to(std::uint64_t length,
-                                                                                  std::uint64_t min_length) {
-  const auto range = extents_.allocate_up_to(length, min_length, kLeaseGranule);
+                                                                                  std::uint64_t min_length,
+                                                                                  std::uint64_t granule) {
+  const auto range = extents_.allocate_up_to(length, min_length, granule);
   if (range) add_leased(range->first, range->second);
   return range;
 }

@@ -23,7 +23,8 @@
 
 namespace entrepot {
 
-inline constexpr std::uint64_t kLeaseGranule = 64U << 10;  // leases start and end on multiples of it
+inline constexpr std::uint64_t kLeaseGranule = 64U << 10;    // leases start and end on multiples of it
+inline constexpr std::uint64_t kFragmentGranule = 4U << 10;  // those for one value, when nothing larger is free
 
 // Extent that a blob occupies: whole pages for large blobs, so that no page holds bytes of two owners.
 [[nodiscard]] std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length);
@@ -47,10 +48,11 @@ class SegmentRanges {
 
   // --- leases
   // Returns the offset, or none if no free range is large enough.
-  [[nodiscard]] std::optional<std::uint64_t> lease(std::uint64_t length);
+  [[nodiscard]] std::optional<std::uint64_t> lease(std::uint64_t length, std::uint64_t granule = kLeaseGranule);
   // Returns as much of the largest free range as possible: offset and length.
   [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> lease_up_to(std::uint64_t length,
-                                                                                   std::uint64_t min_length);
+                                                                                   std::uint64_t min_length,
+                                                                                   std::uint64_t granule);
   [[nodiscard]] Status lease_exactly(std::uint64_t offset, std::uint64_t length);  // kCorruptData unless it is free
   void lease_all_within(const SegmentTable::Leases& bounds);                       // what is free there
   [[nodiscard]] bool is_leased(std::uint64_t offset, std::uint64_t length) const;  // the whole range

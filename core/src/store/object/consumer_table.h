@@ -25,8 +25,8 @@ class ConsumerTable {
   // Number of consumers of the object so far, this one included. kStoreFull if the table is full.
   [[nodiscard]] Result<std::uint32_t> record(std::uint32_t slot, std::uint32_t generation, std::string_view consumer);
   [[nodiscard]] std::uint32_t count(std::uint32_t slot) const;
-  void forget(std::uint32_t slot);                // the object ended
-  std::uint64_t trim();  // returns memory that the table no longer needs to the system; the number of bytes
+  void forget(std::uint32_t slot);  // the object ended
+  std::uint64_t trim();             // returns memory that the table no longer needs to the system; the number of bytes
   [[nodiscard]] std::vector<std::uint32_t> slots() const;
   [[nodiscard]] std::uint32_t live() const { return table_.live(); }
 

@@ -45,7 +45,7 @@ class Prefetcher {
   void track(std::uint32_t slot);         // may be predicted from now on; no effect if it has no blobs
   void object_ended(std::uint32_t slot);  // no effect if it was not tracked
   void trim_slots(std::uint32_t end) { read_ahead_.trim_slots(end); }  // see there
-  void set_changed(std::uint32_t slot);   // its locality set; the same
+  void set_changed(std::uint32_t slot);                                // its locality set; the same
   // Somebody reads or requests the object. Reader 0: nobody in particular.
   void was_used(std::uint32_t slot, std::uint32_t reader);
   // Passes clients' reads of resident objects since the last call to the eviction policy and to read-ahead.

@@ -79,8 +79,8 @@ Status NameTable::bind(std::uint32_t session, std::string_view name, const IdByt
   table_.publish(index, static_cast<std::uint8_t>(EntryState::kLive));
   ENTREPOT_SYNC_POINT("name.published");
   link(index);
-  if (const std::uint32_t* found = find(session, name)) {
-    const std::uint32_t before = *found;
+  if (const std::uint32_t* bound = find(session, name)) {
+    const std::uint32_t before = *bound;
     by_name_.replace(name_hash(session, name), before, index);
     unlink(before);
     table_.free(before);

@@ -88,7 +88,7 @@ SessionTable::Adoption SessionTable::adopt() {
       ++result.damaged;
       return false;
     }
-    usage_of(index) = {.known = true};
+    usage_of(index) = {.exists = true};
     if (state == EntryState::kDead) {
       result.dead.push_back(index);
     } else {
@@ -145,7 +145,7 @@ Result<std::uint32_t> SessionTable::open(std::string_view scope, std::string_vie
   ENTREPOT_SYNC_POINT("session.fields");
   table_.publish(index, static_cast<std::uint8_t>(EntryState::kLive));
   ENTREPOT_SYNC_POINT("session.published");
-  usage_of(index) = {.known = true};
+  usage_of(index) = {.exists = true};
   by_name_.insert(name_hash(scope, name), index);
   return index;
 }
@@ -178,7 +178,7 @@ std::uint64_t SessionTable::name_hash(std::string_view scope, std::string_view n
 
 SessionUsage& SessionTable::usage_of(std::uint32_t index) {
   if (index >= usage_.size()) usage_.resize(index + std::size_t{1});
-  usage_[index].known = true;
+  usage_[index].exists = true;
   return usage_[index];
 }
 
@@ -277,7 +277,7 @@ bool SessionTable::is_live(std::uint32_t index) const {
   return index < table_.size() && Word::state(table_.word(index)) == static_cast<std::uint8_t>(EntryState::kLive);
 }
 
-bool SessionTable::is_known(std::uint32_t index) const { return index < usage_.size() && usage_[index].known; }
+bool SessionTable::is_known(std::uint32_t index) const { return index < usage_.size() && usage_[index].exists; }
 
 std::vector<std::uint32_t> SessionTable::expired() const {
   std::vector<std::uint32_t> result;

@@ -34,7 +34,7 @@ struct SessionUsage {
   std::uint32_t objects = 0;           // sealed ones
   std::uint32_t first_slot = kNoSlot;  // head of the list linked through SessionTable's links
   std::uint32_t opened_by = 0;         // connections that have it open; it does not expire while there are any
-  bool known = false;                  // the session exists: live or dead
+  bool exists = false;                 // the session exists: live or dead
   static constexpr std::uint32_t kNoSlot = 0xffff'ffffU;
 };
 
