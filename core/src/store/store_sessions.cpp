@@ -94,8 +94,9 @@ void Store::resolve_name(const RequestOrigin& origin, std::uint32_t session, std
     return done(NameOutcome{*id, objects_.lookup(*id).generation});
   }
   if (timeout_ms == 0) {
-    return done(
-        Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(*index))));
+    const std::string lost = describe_lost();
+    return done(Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ",
+                                                     sessions_.describe(*index), lost.empty() ? "" : ", ", lost)));
   }
   pending_.add(PendingNameResolution{origin, deadline(timeout_ms), *index, std::string(name), std::move(done)});
 }
