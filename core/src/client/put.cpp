@@ -212,8 +212,10 @@ bool Client::seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& resul
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const SealResult& sealed = reply->results[i];
     PutResult& result = results[batch[i]->index];
+    // After a failure too, if only what follows the seal failed: its name, or the record of it on disk.
+    const bool is_sealed = sealed.code == Code::kOk || sealed.generation != 0;
     for (const LeasedRange& range : batch[i]->ranges) {
-      if (sealed.code == Code::kOk) {
+      if (is_sealed && sealed.code != Code::kObjectExists) {
         leases_.sealed(range);
       } else if (sealed.code != Code::kObjectExists) {
         leases_.give_back(range);
