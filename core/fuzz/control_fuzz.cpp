@@ -168,10 +168,10 @@ void read_as_client(FuzzStore& world, Segments& rpc) {
     const auto tree = set->tree(id);
     if (tree.is_ok() && tree->has_value()) touch((*tree)->tree);
     for (const std::uint32_t slot : {0U, 1U, 0xffff'ffffU}) {
-      (void)set->at(slot, set->generation_of(id).value_or(1), id, views, {});
+      (void)set->at(slot, set->generation_of(id).value_or(1), id, views, 0, {});
       (void)set->tree_at(slot, set->generation_of(id).value_or(1), id);
     }
-    const auto object = set->find(id, views, {});
+    const auto object = set->find(id, views, 0, {});
     if (!object.is_ok() || *object == nullptr) continue;
     touch((*object)->tree());
     for (const BufferView& buffer : (*object)->buffers()) {

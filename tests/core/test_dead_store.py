@@ -124,6 +124,8 @@ def test_the_next_store_says_that_this_one_was_killed(daemon: Any, store: entrep
         assert reconnected.status()["follows_killed_store"] is True
         with pytest.raises(entrepot.ObjectNotFound, match="keeper and daemon were killed"):
             reconnected.get(oid)
+        with pytest.raises(entrepot.ObjectNotFound, match=r"'name'.*keeper and daemon were killed"):
+            reconnected.get_by_name("name")
         os.kill(reconnected.status()["pid"], signal.SIGKILL)
         assert follows_killed(daemon), "the next daemon of the same store says so too"
     daemon.stop()
@@ -207,6 +209,7 @@ LOST_READS: dict[str, Callable[[entrepot.Store, Any], object]] = {
     "get": lambda store, oid: store.get(oid, timeout=20),
     "get_many": lambda store, oid: store.get_many([store.put("new"), oid], timeout=20),
     "pin": lambda store, oid: store.pin(oid, timeout=20),
+    "pin without a timeout": lambda store, oid: store.pin(oid),
     "without a limit": lambda store, oid: store.get(oid, timeout=None),
 }
 

@@ -60,6 +60,27 @@ def test_a_time_out_is_kept_while_the_daemon_is_stopped(
     assert store.get(store.put(b"x" * 100_000)) == b"x" * 100_000
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["stopped", "dead"])
+def test_a_time_out_is_kept_by_a_get_from_memory_that_is_not_mapped_yet(
+    store: entrepot.Store, python: Callable[..., Any], wait_until: Callable[..., None], dies: bool
+) -> None:
+    """The segment's descriptor comes from the daemon. What was mapped is read without it."""
+    read_before = store.put(b"x" * 100_000)
+    assert len(store.get(read_before)) == 100_000
+    made = python("print(store.put(b'y' * 200_000))")
+    assert made.returncode == 0, made.stderr
+    status = store.status()
+    held_up = status["keeper_pid"] if dies else status["pid"]
+    with stopped(held_up, wait_until):
+        if dies:
+            os.kill(status["pid"], signal.SIGKILL)
+        error = _failure(lambda: store.get(made.stdout.strip(), timeout=1))
+        assert isinstance(error, Timeout)
+        assert f"kill -CONT {held_up}" in str(error)
+        assert store.get(read_before) == b"x" * 100_000
+    assert store.get(made.stdout.strip()) == b"y" * 200_000
+
+
 def test_a_time_out_is_kept_while_nobody_takes_the_connection_back(
     store: entrepot.Store, wait_until: Callable[..., None]
 ) -> None:

@@ -18,7 +18,7 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
   std::vector<std::shared_ptr<SealedObject>> objects(ids.size());
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, interrupt));
+    ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, wait, interrupt));
     if (!objects[i]) missing.push_back(i);
   }
   for (int tries = 0; !missing.empty(); ++tries) {
@@ -44,7 +44,7 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
       }
       if (lookup.code != Code::kOk) return lookup_error(id, lookup, wait.ms);
       if (lookup.resident != 0) {
-        ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(lookup.slot, lookup.generation, id, views_, interrupt));
+        ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(lookup.slot, lookup.generation, id, views_, wait, interrupt));
       } else if (batch > 1) {
         // All are being reloaded by now. Waiting one by one pins each before the next can evict it.
         ASSIGN_OR_RETURN(auto loaded, get(std::span(&id, 1), wait, interrupt));

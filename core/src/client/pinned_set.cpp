@@ -24,22 +24,22 @@ PinnedSet::PinnedSet(ControlView control, PinTable pins, UniqueFd liveness)
       pins_(std::move(pins)),
       liveness_(std::move(liveness)) {}
 
-Result<std::shared_ptr<SealedObject>> PinnedSet::find(const IdBytes& id, SegmentViews& views,
+Result<std::shared_ptr<SealedObject>> PinnedSet::find(const IdBytes& id, SegmentViews& views, const Wait& wait,
                                                       const Interrupt& interrupt) {
   for (int tries = 0; tries < kFindTries; ++tries) {
     const auto snapshot = directory_.find(id);
     if (!snapshot) return std::shared_ptr<SealedObject>();
-    ASSIGN_OR_RETURN(auto object, pin(*snapshot, id, views, interrupt));
+    ASSIGN_OR_RETURN(auto object, pin(*snapshot, id, views, wait, interrupt));
     if (object) return object;
   }
   return std::shared_ptr<SealedObject>();
 }
 
 Result<std::shared_ptr<SealedObject>> PinnedSet::at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id,
-                                                    SegmentViews& views, const Interrupt& interrupt) {
+                                                    SegmentViews& views, const Wait& wait, const Interrupt& interrupt) {
   const auto snapshot = directory_.at(slot, generation, id);
   if (!snapshot) return std::shared_ptr<SealedObject>();
-  return pin(*snapshot, id, views, interrupt);
+  return pin(*snapshot, id, views, wait, interrupt);
 }
 
 std::optional<std::uint32_t> PinnedSet::generation_of(const IdBytes& id) const {
@@ -63,7 +63,8 @@ std::vector<std::uint64_t> PinnedSet::fingerprints() const {
 }
 
 Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& snapshot, const IdBytes& id,
-                                                     SegmentViews& views, const Interrupt& interrupt) {
+                                                     SegmentViews& views, const Wait& wait,
+                                                     const Interrupt& interrupt) {
   const std::uint64_t key = PinWord::make(snapshot.slot, snapshot.generation());
   {
     const std::lock_guard lock(mutex_);
@@ -79,7 +80,7 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& snapsho
   object->generation_ = snapshot.generation();
   object->owner_ = shared_from_this();
   object->pin_ = std::move(taken);
-  RETURN_IF_ERROR(resolve(*object, views, interrupt));
+  RETURN_IF_ERROR(resolve(*object, views, wait, interrupt));
   // Small ones never leave memory.
   if (!object->record_.blobs().empty()) pins_.record_access(snapshot.slot, snapshot.generation());
 
@@ -175,7 +176,7 @@ void Pin::remove() {
   if (set_ != nullptr) std::exchange(set_, nullptr)->unpin(position_);
 }
 
-Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt) {
+Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Wait& wait, const Interrupt& interrupt) {
   const auto read = record_of(object.slot_);
   if (!read.is_ok()) return read.status().with_context(concat("object ", to_hex(object.id_)));
   const RecordView& record = *read;
@@ -198,7 +199,7 @@ Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Inter
         view = view_ref.get();
     }
     if (view == nullptr) {
-      ASSIGN_OR_RETURN(auto mapped, views.get(place->segment, place->segment_generation, interrupt));
+      ASSIGN_OR_RETURN(auto mapped, views.get(place->segment, place->segment_generation, wait, interrupt));
       view = mapped.get();
       object.views_.push_back(std::move(mapped));
     }

@@ -69,11 +69,11 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   PinnedSet(ControlView control, PinTable pins, UniqueFd liveness);
 
   // Returns the sealed object with this ID, pinned. Null: not found; ask the daemon.
-  [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id, SegmentViews& views,
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id, SegmentViews& views, const Wait& wait,
                                                            const Interrupt& interrupt);
   // The same at the location given by the daemon.
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> at(std::uint32_t slot, std::uint32_t generation,
-                                                         const IdBytes& id, SegmentViews& views,
+                                                         const IdBytes& id, SegmentViews& views, const Wait& wait,
                                                          const Interrupt& interrupt);
   // Pins the object if it is in the directory and entirely in its record. False: use find, which also reports errors.
   // The hot path of a small get.
@@ -131,7 +131,8 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   };
 
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const SlotSnapshot& snapshot, const IdBytes& id,
-                                                          SegmentViews& views, const Interrupt& interrupt);
+                                                          SegmentViews& views, const Wait& wait,
+                                                          const Interrupt& interrupt);
   // For a pinned slot only.
   [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot) const {
     return read_record(control_, directory_.slot(slot));
@@ -141,7 +142,7 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   [[nodiscard]] Result<Pin> take_pin(const SlotSnapshot& snapshot);
   void unpin(std::uint32_t position);
   void notify_released();  // after a pin was removed, if the daemon wants to know
-  [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Interrupt& interrupt);
+  [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Wait& wait, const Interrupt& interrupt);
   void release(SealedObject& object);
 
   ControlView control_;

@@ -27,7 +27,7 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
   for (std::size_t i = 0; i < items.size(); ++i) {
     const PutItem& item = items[i];
     if (!item.fresh_id && !item.replace) {
-      auto existing = pinned_->find(item.id, views_, interrupt);
+      auto existing = pinned_->find(item.id, views_, 0, interrupt);
       if (existing.is_ok() && *existing) {
         results[i] = existing_result(item, **existing, interrupt);
         continue;
@@ -212,8 +212,10 @@ bool Client::seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& resul
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const SealResult& sealed = reply->results[i];
     PutResult& result = results[batch[i]->index];
+    // After a failure too, if only what follows the seal failed: its name, or the record of it on disk.
+    const bool is_sealed = sealed.code == Code::kOk || sealed.generation != 0;
     for (const LeasedRange& range : batch[i]->ranges) {
-      if (sealed.code == Code::kOk) {
+      if (is_sealed && sealed.code != Code::kObjectExists) {
         leases_.sealed(range);
       } else if (sealed.code != Code::kObjectExists) {
         leases_.give_back(range);
@@ -243,7 +245,7 @@ bool Client::seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& resul
 PutResult Client::resolve_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt) {
   PutResult result;
   const Status refusal(sealed.code, sealed.message);
-  auto other = pinned_->at(sealed.slot, sealed.generation, item.id, views_, interrupt);
+  auto other = pinned_->at(sealed.slot, sealed.generation, item.id, views_, 0, interrupt);
   if (other.is_ok() && !*other) {
     // It is on disk, or not an object with this ID: the name is taken, or the object was deleted meanwhile.
     auto existing = get(std::span(&item.id, 1), 0, interrupt);

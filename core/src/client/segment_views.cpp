@@ -15,13 +15,12 @@ std::shared_ptr<const SegmentView> SegmentViews::find(std::uint32_t segment, std
 }
 
 Result<std::shared_ptr<const SegmentView>> SegmentViews::get(std::uint32_t segment, std::uint32_t generation,
-                                                             const Interrupt& interrupt) {
+                                                             const Wait& wait, const Interrupt& interrupt) {
   if (auto view = find(segment, generation)) return view;
   std::vector<UniqueFd> fds;
-  CallOptions options;
-  options.interrupt = interrupt;
   ASSIGN_OR_RETURN(const SegmentReply reply,
-                   rpc_.request_reply<SegmentReply>(MessageType::kSegment, SegmentRequest{segment, 0}, options, &fds));
+                   rpc_.request_reply<SegmentReply>(MessageType::kSegment, SegmentRequest{segment, 0},
+                                                    wait_options(wait, 0, interrupt), &fds));
   if (fds.size() != 1 || reply.segment != segment) {
     return Status(Code::kInternal, concat("the daemon's response about segment ", segment, " has no descriptor"));
   }

@@ -30,9 +30,9 @@ class SegmentViews {
   explicit SegmentViews(Rpc& rpc) : rpc_(rpc) {}
 
   // Returns the mapping of this generation of the segment; requests the descriptor from the daemon if it is not mapped
-  // yet.
+  // yet, for as long as the caller waits.
   [[nodiscard]] Result<std::shared_ptr<const SegmentView>> get(std::uint32_t segment, std::uint32_t generation,
-                                                               const Interrupt& interrupt);
+                                                               const Wait& wait, const Interrupt& interrupt);
 
   // Locked around fork, so that the child gets a consistent table.
   void lock() { mutex_.lock(); }

@@ -1,5 +1,6 @@
 #include "daemon/object_requests.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -33,6 +34,11 @@ SealSpec spec_of(const SealObject& object) {
   spec.consumers = object.consumers;
   return spec;
 }
+
+// Objects of a batch, by index, whose records must be written before it is answered.
+using Unrecorded = std::vector<std::pair<std::size_t, std::uint64_t>>;
+
+bool by_record(const Unrecorded::value_type& a, const Unrecorded::value_type& b) { return a.second < b.second; }
 
 }  // namespace
 
@@ -95,8 +101,8 @@ void ObjectRequests::seal(Request& request) {
   const std::uint64_t cost = kWaiterCost + request.body_bytes() / kBytesPerWaiter;
   serve_when_room(
       store_, request,
-      [this, client = request.client(), body = std::move(body), reply = std::move(reply), makes_room = true](
-          auto& to, bool last) mutable {
+      [this, client = request.client(), origin = request.origin(), body = std::move(body), reply = std::move(reply),
+       unrecorded = Unrecorded(), makes_room = true, cost](auto& to, bool last) mutable {
         while (reply.results.size() < body.objects.size()) {
           const SealObject& object = body.objects[reply.results.size()];
           if (const Status sound = Request::check_text("name", object.name); !sound.is_ok()) {
@@ -107,9 +113,26 @@ void ObjectRequests::seal(Request& request) {
           const Code code = outcome.status.code();
           if (makes_room && awaits_room(store_, code, last)) return false;
           makes_room = makes_room && code != Code::kStoreFull;  // once is enough for a batch
+          if (!store_.is_recorded(outcome.record)) unrecorded.emplace_back(reply.results.size(), outcome.record);
           reply.results.push_back({code, outcome.status.message(), outcome.slot, outcome.generation});
         }
-        to.reply(reply);
+        if (unrecorded.empty()) {
+          to.reply(reply);
+          return true;
+        }
+        const std::uint64_t record = std::max_element(unrecorded.begin(), unrecorded.end(), by_record)->second;
+        answer_when_recorded(
+            store_, to, origin, record,
+            [this, reply = std::move(reply), unrecorded = std::move(unrecorded)](auto& answered,
+                                                                                 const Status& recorded) mutable {
+              for (const auto& [index, needed] : unrecorded) {
+                if (recorded.is_ok() || store_.is_recorded(needed)) continue;
+                reply.results[index].code = recorded.code();
+                reply.results[index].message = recorded.message();
+              }
+              answered.reply(reply);
+            },
+            cost);
         return true;
       },
       cost);
@@ -134,7 +157,12 @@ void ObjectRequests::lookup(Request& request) {
 void ObjectRequests::remove(Request& request) {
   DeleteRequest body;
   if (!request.read(body) || !request.within_batch(body.ids.size())) return;
-  request.reply(DeleteReply{store_.remove(body.ids)});
+  DeleteReply reply{store_.remove(body.ids)};
+  answer_when_recorded(store_, request, request.origin(), store_.unrecorded(body.ids),
+                       [reply = std::move(reply)](auto& to, const Status& recorded) {
+                         if (!recorded.is_ok()) return to.refuse(recorded);
+                         to.reply(reply);
+                       });
 }
 
 void ObjectRequests::evict(Request& request) {
@@ -162,7 +190,8 @@ void ObjectRequests::consumed(Request& request) {
   const std::uint64_t cost = kWaiterCost + body.ids.size();
   serve_when_room(
       store_, request,
-      [this, body = std::move(body), results = std::vector<PerObjectResult>()](auto& to, bool last) mutable {
+      [this, body = std::move(body), origin = request.origin(), results = std::vector<PerObjectResult>()](
+          auto& to, bool last) mutable {
         while (results.size() < body.ids.size()) {
           const Result<std::uint32_t> left =
               store_.consumed(std::span(body.ids).subspan(results.size(), 1), body.consumer).front();
@@ -170,7 +199,11 @@ void ObjectRequests::consumed(Request& request) {
           results.push_back(left.is_ok() ? PerObjectResult{Code::kOk, {}, *left}
                                          : PerObjectResult{left.code(), left.status().message(), 0});
         }
-        to.reply(PerObjectReply{std::move(results)});
+        answer_when_recorded(store_, to, origin, store_.unrecorded(body.ids),
+                             [results = std::move(results)](auto& answered, const Status& recorded) mutable {
+                               if (!recorded.is_ok()) return answered.refuse(recorded);
+                               answered.reply(PerObjectReply{std::move(results)});
+                             });
         return true;
       },
       cost);

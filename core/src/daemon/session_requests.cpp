@@ -35,7 +35,11 @@ void SessionRequests::close_session(Request& request) {
 
 void SessionRequests::remove_session(Request& request) {
   RemoveSessionRequest body;
-  if (request.read(body)) request.answer(store_.remove_session(body.scope, body.session));
+  if (!request.read(body)) return;
+  const Status removed = store_.remove_session(body.scope, body.session);
+  answer_when_recorded(
+      store_, request, request.origin(), store_.unrecorded_session(body.scope, body.session),
+      [removed](auto& to, const Status& recorded) { to.answer(removed.is_ok() ? recorded : removed); });
 }
 
 void SessionRequests::remove_unused(Request& request) {
@@ -43,7 +47,13 @@ void SessionRequests::remove_unused(Request& request) {
   if (!request.read(body)) return;
   const auto outcome = store_.remove_unused_session(body.scope, body.session, body.last_used_unix_ns);
   if (!outcome.is_ok()) return request.answer(outcome.status());
-  request.reply(RemoveUnusedReply{static_cast<std::uint8_t>(outcome->removed ? 1 : 0), outcome->opened_by});
+  const RemoveUnusedReply reply{static_cast<std::uint8_t>(outcome->removed ? 1 : 0), outcome->opened_by};
+  answer_when_recorded(store_, request, request.origin(),
+                       outcome->removed ? store_.unrecorded_session(body.scope, body.session) : 0,
+                       [reply](auto& to, const Status& recorded) {
+                         if (!recorded.is_ok()) return to.refuse(recorded);
+                         to.reply(reply);
+                       });
 }
 
 void SessionRequests::define_set(Request& request) {
@@ -76,10 +86,14 @@ void SessionRequests::list_sets(Request& request) {
 void SessionRequests::bind_name(Request& request) {
   NameRequest body;
   if (!request.read(body) || !request.is_text("name", body.name)) return;
-  serve_when_room(store_, request, [this, body = std::move(body)](auto& to, bool last) {
+  serve_when_room(store_, request, [this, body = std::move(body), origin = request.origin()](auto& to, bool last) {
     const Result<NameOutcome> bound = store_.bind_name(body.session, body.name, body.id, body.replace != 0);
     if (awaits_room(store_, bound.code(), last)) return false;
-    to.answer(bound);
+    answer_when_recorded(store_, to, origin, bound.is_ok() ? store_.unrecorded(body.session, body.name) : 0,
+                         [bound](auto& answered, const Status& recorded) {
+                           if (!recorded.is_ok()) return answered.answer(recorded);
+                           answered.answer(bound);
+                         });
     return true;
   });
 }
@@ -98,7 +112,12 @@ void SessionRequests::resolve_name(Request& request) {
 
 void SessionRequests::unbind_name(Request& request) {
   NameRequest body;
-  if (request.read(body)) request.answer(store_.unbind_name(body.session, body.name));
+  if (!request.read(body)) return;
+  const Status unbound = store_.unbind_name(body.session, body.name);
+  // Also if it was not bound: another request may just have unbound it.
+  answer_when_recorded(
+      store_, request, request.origin(), store_.unrecorded(body.session, body.name),
+      [unbound](auto& to, const Status& recorded) { to.answer(recorded.is_ok() ? unbound : recorded); });
 }
 
 }  // namespace entrepot

@@ -80,7 +80,8 @@ class SpillBackend {
   [[nodiscard]] virtual std::vector<SpillCompletion> take_completions() = 0;
 
   // Adoption, once, before the first write: adopt() or rebind() each copy to keep, then adopt_end(), which frees all
-  // other space. A fresh store that keeps nothing calls adopt_end() too.
+  // other space. A fresh store that keeps nothing calls adopt_end() too. adopt_end() returns the number of the record with
+  // which the manifest is this store's.
   //
   // After a daemon's death (same control memory): call for each copy in the blob table. kObjectLost if the copy does
   // not exist.
@@ -88,15 +89,19 @@ class SpillBackend {
   // In a fresh store: transfers a copy listed by recover() to this store's blob `now`; returns the word for that blob's
   // entry (the old word's check bits belong to the old blob). kObjectLost if the copy does not exist.
   [[nodiscard]] virtual Result<SpillLocation> rebind(const SpilledBlob& old, const BlobKey& new_key) = 0;
-  virtual void adopt_end() = 0;
+  virtual std::uint64_t adopt_end() = 0;
 
   // The manifest. Call remember() once the last copy of an object is complete (a repeated call replaces the earlier
   // one), forget() before the copies of an ended object are released. A fresh store calls recover() for what an earlier
   // one at this address left when keeper and daemon died, rebinds the copies it wants and remembers their objects anew;
   // what it has not remembered by adopt_end() is forgotten, and until then the earlier manifest stays. Objects that a
   // daemon's death kept out of the manifest are remembered by its successor.
-  virtual void remember(const SpilledObject& object) = 0;
-  virtual void forget(const IdBytes& id, std::uint32_t generation) = 0;
+  //
+  // Both return the number of their record. It is written in the background: once recorded() has reached the number, the
+  // kernel has the record, or there is no manifest, so that no later store can find what the record takes back.
+  virtual std::uint64_t remember(const SpilledObject& object) = 0;
+  virtual std::uint64_t forget(const IdBytes& id, std::uint32_t generation) = 0;
+  [[nodiscard]] virtual std::uint64_t recorded() const = 0;
   [[nodiscard]] virtual std::vector<SpilledObject> recover() = 0;
   // Whether an earlier store at this address left a manifest, even an empty one, i.e. was not shut down cleanly. Valid
   // until adopt_end().

@@ -107,9 +107,11 @@ void SpillManifest::begin_new() {
   replace_ = true;
 }
 
-void SpillManifest::finish_new() {
+std::uint64_t SpillManifest::finish_new() {
   const std::lock_guard<std::mutex> lock(mutex_);
   replacing_ = false;
+  if (replace_) ++appended_;  // stands for the replacement, also if the new manifest is empty
+  return appended_;
 }
 
 std::uint64_t SpillManifest::remember(const RememberedObject& object) {
@@ -165,8 +167,7 @@ bool SpillManifest::flush() {
     keep_in_memory(std::move(batch));
     done = unsaved_.empty() && live_records_.empty() ? io_.remove(path_) : rewrite();
   }
-  if (!done.is_ok()) detach(done);
-  written_.store(number, std::memory_order_release);
+  if (done.is_ok() || detach(done)) written_.store(number, std::memory_order_release);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (done.is_ok()) note_.clear();
   return done.is_ok();
@@ -269,7 +270,7 @@ Status SpillManifest::write_live(int fd, std::map<Key, LiveRecord>& live_records
 }
 
 // Keeps the descriptor: the live records are read from it when there is room for a new file.
-void SpillManifest::detach(const Status& why) {
+bool SpillManifest::detach(const Status& why) {
   attached_ = false;
   const Status removed = io_.remove(path_);
   std::string note = concat(
@@ -279,6 +280,7 @@ void SpillManifest::detach(const Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (note_ != note) log_warning(note, removed.is_ok() ? "" : "; ", removed.message());
   note_ = std::move(note);
+  return removed.is_ok();
 }
 
 }  // namespace entrepot

@@ -8,7 +8,7 @@
 //   detached ──a rewrite succeeds──▶ attached
 //
 // Detaching removes the file: no manifest is better than one that lists copies that are gone. Its contents are kept in
-// memory or in the open file.
+// memory or in the open file. While it cannot even be removed, nothing counts as written.
 //
 // Records are appended in memory by the daemon's thread and written by flush() on a worker. The manifest survives the
 // death of every process; a power failure may lose the latest records. Copies released after a forget() are reused only
@@ -69,9 +69,9 @@ class SpillManifest {
   [[nodiscard]] Result<Replay> open();
 
   // Records from now on belong to a new manifest, which replaces the file at the first flush after finish_new(); until
-  // then nothing is written.
+  // then nothing is written. finish_new() returns the number that written() reaches once the file is this store's.
   void begin_new();
-  void finish_new();
+  std::uint64_t finish_new();
 
   // Its directory is new: the next flush() writes the file again with all live records. Called by the flushing worker.
   void rewrite_on_flush() { attached_ = false; }
@@ -105,8 +105,8 @@ class SpillManifest {
   void keep_in_memory(std::vector<Record> batch);
   [[nodiscard]] Status check_key(const std::optional<SpillKeyId>& written_with) const;
   [[nodiscard]] std::uint64_t add(Record record);
-  void drop_live_record(const Key& key);  // superseded by a newer record
-  void detach(const Status& why);
+  void drop_live_record(const Key& key);         // superseded by a newer record
+  [[nodiscard]] bool detach(const Status& why);  // false: the file could not be removed
   [[nodiscard]] bool is_mostly_garbage() const;
 
   os::FileIo& io_;

@@ -149,13 +149,14 @@ std::vector<SpillCompletion> SpillFiles::take_completions() {
   return completions;
 }
 
-// Runs on a worker. Space that becomes free is released by the daemon's thread, which the event wakes.
+// Runs on a worker. The event wakes the daemon's thread, which frees what the manifest no longer lists, and answers the
+// requests that wait for the manifest: so it comes before the sweep, which may take long.
 std::uint64_t SpillFiles::run_maintenance() {
   const std::uint64_t before = manifest_.written();
   if (space_.take_first_folder_recreated()) manifest_.rewrite_on_flush();
   const bool flushed = manifest_.flush();
-  const std::uint64_t next_sweep = space_.sweep();
   if (manifest_.written() != before) os::signal_event(event_fd_);
+  const std::uint64_t next_sweep = space_.sweep();
   return flushed ? next_sweep : std::min(next_sweep, os::monotonic_ns() + kWriteAgainNs);
 }
 
@@ -200,7 +201,7 @@ std::vector<SpilledObject> SpillFiles::recover() {
   return objects;
 }
 
-void SpillFiles::adopt_end() {
+std::uint64_t SpillFiles::adopt_end() {
   // A daemon may die between the end of an object and the record of it, so what was not adopted does not exist.
   const bool same_store = replay_.exists && replay_.instance == options_.instance;
   if (replay_.exists && !same_store) manifest_.begin_new();
@@ -218,31 +219,34 @@ void SpillFiles::adopt_end() {
   std::erase_if(packed_, [this](const auto& entry) { return !space_.is_used(entry.first); });
   listed_.clear();
   space_.adopt_end();
-  manifest_.finish_new();
+  const std::uint64_t record = manifest_.finish_new();
   replay_ = {};
   workers_.request_maintenance();
+  return record;
 }
 
-void SpillFiles::remember(const SpilledObject& object) {
+std::uint64_t SpillFiles::remember(const SpilledObject& object) {
   RememberedObject remembered{object, {}};
   for (const SpilledBlob& blob : object.blobs) {
     CopyIdentity copy{options_.instance, blob.key};
     const auto place = unpack_location(blob.location, blob.key);
     if (!place.is_ok()) {
       log_error("cannot record a spilled object: ", place.status().message());
-      return;
+      return manifest_.appended();
     }
     if (const auto origin = origins_.find(*place); origin != origins_.end()) copy = origin->second;
     const auto packed = packed_.find(*place);
     remembered.copies.push_back({copy, packed == packed_.end() ? 0 : packed->second});
   }
-  (void)manifest_.remember(remembered);
+  const std::uint64_t record = manifest_.remember(remembered);
   workers_.request_maintenance();
+  return record;
 }
 
-void SpillFiles::forget(const IdBytes& id, std::uint32_t generation) {
-  (void)manifest_.forget(id, generation);
+std::uint64_t SpillFiles::forget(const IdBytes& id, std::uint32_t generation) {
+  const std::uint64_t record = manifest_.forget(id, generation);
   workers_.request_maintenance();
+  return record;
 }
 
 void SpillFiles::discard_all() {

@@ -50,10 +50,11 @@ class SpillFiles final : public SpillBackend {
 
   [[nodiscard]] Status adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) override;
   [[nodiscard]] Result<SpillLocation> rebind(const SpilledBlob& old, const BlobKey& new_key) override;
-  void adopt_end() override;
+  std::uint64_t adopt_end() override;
 
-  void remember(const SpilledObject& object) override;
-  void forget(const IdBytes& id, std::uint32_t generation) override;
+  std::uint64_t remember(const SpilledObject& object) override;
+  std::uint64_t forget(const IdBytes& id, std::uint32_t generation) override;
+  [[nodiscard]] std::uint64_t recorded() const override { return manifest_.written(); }
   [[nodiscard]] std::vector<SpilledObject> recover() override;
   [[nodiscard]] bool has_predecessor() const override {
     return replay_.exists && replay_.instance != options_.instance;

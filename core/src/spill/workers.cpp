@@ -21,15 +21,16 @@ constexpr std::uint64_t kLongestWaitNs = 60'000'000'000ULL;  // distant times wo
 
 Status SpillWorkers::start(int event_fd, std::uint32_t threads) {
   event_fd_ = event_fd;
-  wanted_threads_ = threads;
+  wanted_threads_ = threads == 0 ? 0 : threads + 1;
   return start_missing();
 }
 
 // Signals belong to the event loop: the threads inherit the mask in which they are already blocked.
 Status SpillWorkers::start_missing() {
   while (threads_.size() < wanted_threads_) {
+    const bool moves = threads_.size() + 1 < wanted_threads_;
     ASSIGN_OR_RETURN(std::thread thread,
-                     os::start_thread("a thread that reads and writes spill files", [this] { run(); }));
+                     os::start_thread("a thread that reads and writes spill files", [this, moves] { run(moves); }));
     threads_.push_back(std::move(thread));
   }
   return Status::ok();
@@ -97,11 +98,12 @@ bool SpillWorkers::maintenance_is_due() const {
   return !maintenance_running_ && (maintenance_requested_ || os::monotonic_ns() >= next_maintenance_ns_);
 }
 
-void SpillWorkers::run() {
+void SpillWorkers::run(bool moves) {
   SpillBuffers buffers;
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto has_work = [this] {
-    return stopping_ || maintenance_is_due() || !reads_.empty() || !writes_.empty() || !new_writes_.empty();
+  const auto has_work = [this, moves] {
+    return stopping_ || maintenance_is_due() ||
+           (moves && (!reads_.empty() || !writes_.empty() || !new_writes_.empty()));
   };
   while (true) {
     if (!has_work()) {

@@ -1,5 +1,6 @@
 // Spill worker threads. A transfer's pieces are taken by any free worker, reads first, so that a large copy is moved by
-// all of them at once.
+// all of them at once. One more thread does nothing but maintenance, because requests wait for the manifest: a compressed
+// or encrypted copy, which one worker moves as a whole, can take seconds.
 //
 //   queued ──a worker finds it an extent (writes)──▶ moving (pieces handed out one by one)
 //   moving ─┬─all pieces done, header written or checked──▶ finished
@@ -43,6 +44,7 @@ class SpillWorkers {
   SpillWorkers(const SpillWorkers&) = delete;
   SpillWorkers& operator=(const SpillWorkers&) = delete;
 
+  // Starts that many workers, and the thread for maintenance. 0: no thread at all.
   // `event_fd` is signalled when take_finished() has results; it must outlive the workers. If it fails because not all
   // threads can be started, those that run do the work, and ensure_running() starts the others.
   [[nodiscard]] Status start(int event_fd, std::uint32_t threads);
@@ -75,7 +77,7 @@ class SpillWorkers {
   };
 
   [[nodiscard]] Status start_missing();
-  void run();
+  void run(bool moves);  // moves: also transfers, not only maintenance
   [[nodiscard]] bool maintenance_is_due() const;
   void run_maintenance(std::unique_lock<std::mutex>& lock);
   void begin_write(std::unique_lock<std::mutex>& lock, SpillBuffers& buffers);

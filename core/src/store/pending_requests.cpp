@@ -60,6 +60,10 @@ std::vector<PendingProvision> PendingRequests::take_provisions() {
   return provisions_.take_if([](const auto&) { return true; });
 }
 
+std::vector<PendingRecord> PendingRequests::recorded(std::uint64_t written) {
+  return records_.take_if([&](const auto& request) { return request.record <= written; });
+}
+
 std::optional<PendingLookup> PendingRequests::overdue_lookup(std::uint64_t now_ns) {
   const auto overdue = lookups_.overdue(now_ns);
   return overdue ? std::optional<PendingLookup>(take_lookup(*overdue)) : std::nullopt;
@@ -79,9 +83,13 @@ std::optional<PendingProvision> PendingRequests::overdue_provision(std::uint64_t
 
 std::optional<PendingRoom> PendingRequests::overdue_room(std::uint64_t now_ns) { return take_overdue(rooms_, now_ns); }
 
+std::optional<PendingRecord> PendingRequests::overdue_record(std::uint64_t now_ns) {
+  return take_overdue(records_, now_ns);
+}
+
 std::uint64_t PendingRequests::next_deadline_ns() const {
   return std::min({lookups_.next_deadline_ns(), names_.next_deadline_ns(), leases_.next_deadline_ns(),
-                   provisions_.next_deadline_ns(), rooms_.next_deadline_ns()});
+                   provisions_.next_deadline_ns(), rooms_.next_deadline_ns(), records_.next_deadline_ns()});
 }
 
 std::vector<PendingLease> PendingRequests::cancel(std::uint64_t owner) {
@@ -94,6 +102,7 @@ std::vector<PendingLease> PendingRequests::cancel(std::uint64_t owner) {
   static_cast<void>(names_.take_if(is_of_owner));
   static_cast<void>(provisions_.take_if(is_of_owner));
   static_cast<void>(rooms_.take_if(is_of_owner));
+  static_cast<void>(records_.take_if(is_of_owner));
   return leases_.take_if(is_of_owner);
 }
 

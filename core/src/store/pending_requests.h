@@ -1,4 +1,5 @@
-// Requests that wait for a seal, a name, memory, warm memory or room in tables. Each has a deadline and an owner.
+// Requests that wait for a seal, a name, memory, warm memory, room in tables or a record of the manifest on disk. Each
+// has a deadline and an owner.
 //
 //   waiting --condition met--> answered
 //   waiting --deadline--> answered (with what is available, or Timeout)
@@ -69,6 +70,15 @@ struct PendingRoom {
   RoomAttempt attempt;
 };
 
+// A request that was executed, and is answered once the manifest on disk says so too.
+struct PendingRecord {
+  RequestOrigin origin;
+  std::uint64_t deadline_ns = 0;
+  std::uint64_t timeout_ms = 0;
+  std::uint64_t record = 0;
+  RecordDone done;
+};
+
 // Guarded by the daemon's thread. Callbacks run only after their request left the lists, so they may issue requests.
 class PendingRequests {
  public:
@@ -77,12 +87,14 @@ class PendingRequests {
   void add(PendingLease request) { leases_.add(std::move(request)); }
   void add(PendingProvision request) { provisions_.add(std::move(request)); }
   void add(PendingRoom request) { rooms_.add(std::move(request)); }
+  void add(PendingRecord request) { records_.add(std::move(request)); }
 
   // --- whose condition is met
   [[nodiscard]] std::vector<PendingLookup> sealed(const IdBytes& id);  // complete now that `id` is sealed
   [[nodiscard]] std::vector<PendingNameResolution> named(std::uint32_t session, std::string_view name);
   [[nodiscard]] std::vector<PendingNameResolution> of_session(std::uint32_t session);  // which ends
   [[nodiscard]] std::vector<PendingProvision> take_provisions();
+  [[nodiscard]] std::vector<PendingRecord> recorded(std::uint64_t written);  // up to this record
   // First come, first served. Its attempts answer while they are in the list, but issue no requests.
   [[nodiscard]] WaitList<PendingRoom>& rooms() { return rooms_; }
   [[nodiscard]] const WaitList<PendingRoom>& rooms() const { return rooms_; }
@@ -95,6 +107,7 @@ class PendingRequests {
   [[nodiscard]] std::optional<PendingLease> overdue_lease(std::uint64_t now_ns);
   [[nodiscard]] std::optional<PendingProvision> overdue_provision(std::uint64_t now_ns);
   [[nodiscard]] std::optional<PendingRoom> overdue_room(std::uint64_t now_ns);
+  [[nodiscard]] std::optional<PendingRecord> overdue_record(std::uint64_t now_ns);
   [[nodiscard]] std::uint64_t next_deadline_ns() const;
 
   // Drops all requests of a connection that has ended. Returns those for leases, which may have memory coming.
@@ -102,8 +115,9 @@ class PendingRequests {
 
   [[nodiscard]] bool resolves_names() const { return !names_.empty(); }
   [[nodiscard]] bool waits_for_warm_memory() const { return !provisions_.empty(); }
+  [[nodiscard]] bool waits_for_records() const { return !records_.empty(); }
   [[nodiscard]] std::size_t answers_due() const {
-    return lookups_.size() + names_.size() + leases_.size() + rooms_.size();
+    return lookups_.size() + names_.size() + leases_.size() + rooms_.size() + records_.size();
   }
 
  private:
@@ -116,6 +130,7 @@ class PendingRequests {
   WaitList<PendingLease> leases_;
   WaitList<PendingProvision> provisions_;
   WaitList<PendingRoom> rooms_;
+  WaitList<PendingRecord> records_;
 };
 
 }  // namespace entrepot

@@ -196,6 +196,7 @@ void Store::provisioned(std::uint32_t segment, std::uint32_t generation, const S
 }
 
 void Store::run_pending() {
+  answer_recorded();
   pager_.run_pending();
   room_.keep_headroom();  // before the requests that wait: they may need what it evicts
   try_rooms();
@@ -231,6 +232,9 @@ SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec, bool makes_r
     if (session.is_ok()) sessions_.touch(*session);
     notify_sealed(spec.id);
     if (session.is_ok() && !spec.name.empty()) notify_named(*session, spec.name);
+    outcome.record = parts_.manifest.unwritten(spec.id);
+    if (session.is_ok() && !spec.name.empty())
+      outcome.record = std::max(outcome.record, parts_.manifest.unwritten_name(*session, spec.name));
   }
   return outcome;
 }
@@ -364,6 +368,9 @@ void Store::answer_overdue(std::uint64_t now_ns) {
   }
   while (const std::optional<PendingRoom> request = pending_.overdue_room(now_ns))
     static_cast<void>(request->attempt(true));
+  while (const std::optional<PendingRecord> request = pending_.overdue_record(now_ns))
+    request->done(
+        unrecorded_error(concat("its file system did not take the change within ", request->timeout_ms, " ms")));
   while (const std::optional<PendingProvision> request = pending_.overdue_provision(now_ns)) {
     request->done(Status(Code::kTimeout,
                          "the store's memory is not provisioned yet: wait longer, or check 'entrepot status'", true));

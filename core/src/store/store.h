@@ -130,9 +130,26 @@ class Store {
   [[nodiscard]] bool room_is_coming() const { return room_.is_coming(); }
   void when_room(const RequestOrigin& origin, RoomAttempt attempt);
 
+  // --- the manifest on disk
+  //
+  // Names and IDs that a request made lead elsewhere, or nowhere, may lead to their former object again in the next store
+  // if keeper and daemon are killed before the manifest's change is written. So the request is executed at once, and
+  // answered when_recorded(). Each returns the record to be written first, 0 if there is none.
+  [[nodiscard]] std::uint64_t unrecorded(std::uint32_t session, std::string_view name) const;
+  [[nodiscard]] std::uint64_t unrecorded(std::span<const IdBytes> ids) const;
+  [[nodiscard]] std::uint64_t unrecorded_session(std::string_view scope, std::string_view name) const {
+    return parts_.manifest.unwritten_session(scope, name);
+  }
+  [[nodiscard]] bool is_recorded(std::uint64_t record) const {
+    return record == 0 || record <= parts_.manifest.written();
+  }
+  void when_recorded(const RequestOrigin& origin, std::uint64_t record, std::uint64_t timeout_ms, RecordDone done);
+  // kTimeout: what holds if the record was not written.
+  [[nodiscard]] Status unrecorded_error(std::string_view why) const;
+
   // --- events
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
-  void take_spill_completions() { pager_.take_completions(); }
+  void take_spill_completions() { pager_.take_completions(); }  // run_pending() then answers what waits for records
   void run_pending();  // runs pending work: answers leases that now fit, tops up warm memory
   void tick();         // deadlines, rescans, expiry
   [[nodiscard]] std::uint64_t next_deadline_ns() const;
@@ -154,6 +171,7 @@ class Store {
   void rescan();
   void try_leases();
   void try_rooms();
+  void answer_recorded();
   [[nodiscard]] Result<NameOutcome> bind_name_now(std::uint32_t session, std::string_view name, const IdBytes& id,
                                                   bool replace);
   void cancel(std::uint64_t owner);

@@ -37,7 +37,7 @@ void Store::recover_spilled() {
     parts_.manifest.remember(*slot);
     pager_.track(*slot);
   }
-  spill_->adopt_end();
+  parts_.manifest.distrust_until(spill_->adopt_end());
   // Objects sealed from here on get later generations.
   if (adoption_.objects.adopted != 0) memory_->root().generation_seed.store(latest, std::memory_order_relaxed);
 }
@@ -97,7 +97,7 @@ Result<AdoptionReport> Store::adopt_rest() {
   sync_locality_sets();
   recover_orphaned_copies();
   pager_.on_adopted();
-  if (spill_ != nullptr) spill_->adopt_end();
+  if (spill_ != nullptr) parts_.manifest.distrust_until(spill_->adopt_end());
   for (const std::uint32_t session : sessions.dead)
     end_session(session);
   delete_fully_consumed();

@@ -1,4 +1,4 @@
-// Requests about sessions and names.
+// Requests about sessions and names, and when those that move or remove a name are answered.
 #include <algorithm>
 #include <utility>
 
@@ -94,8 +94,9 @@ void Store::resolve_name(const RequestOrigin& origin, std::uint32_t session, std
     return done(NameOutcome{*id, objects_.lookup(*id).generation});
   }
   if (timeout_ms == 0) {
-    return done(
-        Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(*index))));
+    const std::string lost = describe_lost();
+    return done(Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ",
+                                                     sessions_.describe(*index), lost.empty() ? "" : ", ", lost)));
   }
   pending_.add(PendingNameResolution{origin, deadline(timeout_ms), *index, std::string(name), std::move(done)});
 }
@@ -112,6 +113,41 @@ Status Store::unbind_name(std::uint32_t session, std::string_view name) {
   ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(session));
   if (objects_.unbind_name(index, name)) return Status::ok();
   return Status(Code::kObjectNotFound, concat("no object has the name '", name, "' in ", sessions_.describe(index)));
+}
+
+// ---- the manifest on disk ----
+
+std::uint64_t Store::unrecorded(std::uint32_t session, std::string_view name) const {
+  const Result<std::uint32_t> index = sessions_.index_of(session);
+  return index.is_ok() ? parts_.manifest.unwritten_name(*index, name) : 0;
+}
+
+std::uint64_t Store::unrecorded(std::span<const IdBytes> ids) const {
+  std::uint64_t record = 0;
+  for (const IdBytes& id : ids)
+    record = std::max(record, parts_.manifest.unwritten(id));
+  return record;
+}
+
+void Store::when_recorded(const RequestOrigin& origin, std::uint64_t record, std::uint64_t timeout_ms,
+                          RecordDone done) {
+  if (is_recorded(record)) return done(Status::ok());
+  pending_.add(PendingRecord{origin, deadline(timeout_ms), timeout_ms, record, std::move(done)});
+}
+
+void Store::answer_recorded() {
+  parts_.manifest.drop_written();
+  if (!pending_.waits_for_records()) return;
+  for (const PendingRecord& request : pending_.recorded(parts_.manifest.written()))
+    request.done(Status::ok());
+}
+
+Status Store::unrecorded_error(std::string_view why) const {
+  return Status(Code::kTimeout,
+                concat("this was done, but the list of spilled objects on disk does not say so yet, because ", why,
+                       ": should keeper and daemon both be killed before it does, then the name or the ID may lead to "
+                       "its former object in the next store; see 'entrepot status', and repeat the call to wait again"),
+                true);
 }
 
 }  // namespace entrepot

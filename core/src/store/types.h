@@ -71,7 +71,8 @@ struct SealSpec {
 struct SealOutcome {
   Status status;
   std::uint32_t slot = 0;
-  std::uint32_t generation = 0;
+  std::uint32_t generation = 0;  // of a failure: 0, unless the object is sealed and only its name is not bound
+  std::uint64_t record = 0;      // answer only once this record is written: see Store::when_recorded
 };
 
 // kOk: the object exists. For an existing object, any other code says why it could not be reloaded.
@@ -132,5 +133,6 @@ using NameDone = std::function<void(Result<NameOutcome>)>;
 // Tries again what was refused for lack of room, and returns whether it was answered. `last`: it must be.
 using RoomAttempt = std::function<bool(bool last)>;
 using ProvisionDone = std::function<void(Status)>;
+using RecordDone = std::function<void(const Status&)>;
 
 }  // namespace entrepot

@@ -41,13 +41,13 @@ class FakeSegments : public Rpc {
 TEST(SegmentViews, EachGenerationIsMappedOnce) {
   FakeSegments daemon;
   SegmentViews views(daemon);
-  const auto first = views.get(5, 1, {});
+  const auto first = views.get(5, 1, 0, {});
   ASSERT_TRUE(first.is_ok()) << first.status().to_string();
   EXPECT_EQ((*first)->mapping.bytes(), kViewedBytes);
-  EXPECT_EQ(views.get(5, 1, {}).take(), *first);
+  EXPECT_EQ(views.get(5, 1, 0, {}).take(), *first);
   EXPECT_EQ(daemon.calls, 1);
   daemon.answer.segment_generation = 2;
-  const auto second = views.get(5, 2, {});
+  const auto second = views.get(5, 2, 0, {});
   ASSERT_TRUE(second.is_ok()) << second.status().to_string();
   EXPECT_NE((*second)->mapping.data(), (*first)->mapping.data());
   EXPECT_EQ(daemon.calls, 2);
@@ -56,7 +56,7 @@ TEST(SegmentViews, EachGenerationIsMappedOnce) {
 TEST(SegmentViews, AnotherGenerationIsNotMappedInItsPlace) {
   FakeSegments daemon;
   SegmentViews views(daemon);
-  const auto view = views.get(5, 2, {});
+  const auto view = views.get(5, 2, 0, {});
   EXPECT_EQ(view.code(), Code::kObjectLost);
   EXPECT_NE(view.status().message().find("has generation 1, but the object is in generation 2"), std::string::npos)
       << view.status().to_string();
@@ -66,11 +66,11 @@ TEST(SegmentViews, AnAnswerAboutAnotherSegmentOrWithoutADescriptorIsRefused) {
   FakeSegments daemon;
   SegmentViews views(daemon);
   daemon.answer.segment = 6;
-  EXPECT_EQ(views.get(5, 1, {}).code(), Code::kInternal);
+  EXPECT_EQ(views.get(5, 1, 0, {}).code(), Code::kInternal);
   daemon.answer.segment = 5;
   for (const int descriptors : {0, 2}) {
     daemon.descriptors = descriptors;
-    EXPECT_EQ(views.get(5, 1, {}).code(), Code::kInternal) << descriptors;
+    EXPECT_EQ(views.get(5, 1, 0, {}).code(), Code::kInternal) << descriptors;
   }
 }
 

@@ -317,5 +317,52 @@ TEST(SpillManifest, ThatCannotBeWrittenIsTakenAwayAndComesBack) {
   }
 }
 
+TEST(SpillManifest, CountsNothingAsWrittenWhileAStaleFileCannotEvenBeRemoved) {
+  const Scratch scratch;
+  FaultyIo io;
+  const std::string path = scratch.path("manifest");
+  SpillManifest manifest(io, path, {1});
+  ASSERT_TRUE(manifest.open().is_ok());
+  const std::uint64_t first = manifest.remember({object_of(1, {}), {}});
+  ASSERT_TRUE(manifest.flush());
+  EXPECT_EQ(manifest.written(), first);
+  io.fail_writes(FaultyIo::Fault::kBroken, 0, 1000);
+  io.refuses_removal = true;
+  const std::uint64_t taken_back = manifest.forget(object_of(1, {}).id, 3);
+  EXPECT_FALSE(manifest.flush());
+  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(manifest.written(), first) << "the next store would still find the object";
+  io.heal();
+  io.refuses_removal = false;
+  ASSERT_TRUE(manifest.flush());
+  EXPECT_EQ(manifest.written(), taken_back);
+  SpillManifest next(io, path, {1});
+  const auto replay = next.open();
+  ASSERT_TRUE(replay.is_ok());
+  EXPECT_TRUE(replay->objects.empty());
+}
+
+TEST(SpillManifest, OfAnEarlierStoreIsReplacedBeforeTheNewOneCountsAsWritten) {
+  const Scratch scratch;
+  FaultyIo io;
+  const std::string path = scratch.path("manifest");
+  SpillManifest earlier(io, path, {1});
+  ASSERT_TRUE(earlier.open().is_ok());
+  (void)earlier.remember({object_of(1, {}), {}});
+  ASSERT_TRUE(earlier.flush());
+  SpillManifest manifest(io, path, {2});
+  ASSERT_TRUE(manifest.open().is_ok());
+  manifest.begin_new();
+  const std::uint64_t replaced = manifest.finish_new();  // with an empty one
+  EXPECT_GT(replaced, manifest.written());
+  EXPECT_TRUE(std::filesystem::exists(path));
+  ASSERT_TRUE(manifest.flush());
+  EXPECT_EQ(manifest.written(), replaced);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  SpillManifest fresh(io, path, {3});
+  ASSERT_TRUE(fresh.open().is_ok());
+  EXPECT_EQ(fresh.finish_new(), fresh.written()) << "there was none to replace";
+}
+
 }  // namespace
 }  // namespace entrepot::testing

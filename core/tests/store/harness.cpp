@@ -105,7 +105,15 @@ void FakeSpillBackend::release(const BlobKey& blob, SpillLocation copy, std::uin
   EXPECT_TRUE(it->second.key == blob && it->second.length == length);
   for (const Job& job : waiting)
     EXPECT_NE(job.location, copy) << "released while I/O goes on";
-  copies.erase(it);
+  EXPECT_FALSE(std::exchange(it->second.released, true)) << "released twice";
+  released_.emplace_back(appended_, copy);
+  free_released();
+}
+
+// A copy stays until the manifest on disk no longer lists it.
+void FakeSpillBackend::free_released() {
+  for (; !released_.empty() && released_.front().first <= recorded(); released_.pop_front())
+    copies.erase(released_.front().second);
 }
 
 void FakeSpillBackend::finish_all() {
@@ -122,7 +130,25 @@ void FakeSpillBackend::daemon_died() {
   }
   done_.clear();
   for (auto& [location, copy] : copies)
-    copy.adopted = false;
+    copy.adopted = copy.released = false;
+  appended_ -= unwritten.size();
+  unwritten.clear();
+  released_.clear();
+}
+
+std::uint64_t FakeSpillBackend::append(std::function<void()> record) {
+  ++appended_;
+  unwritten.push_back(std::move(record));
+  if (records_at_once) write_records();
+  return appended_;
+}
+
+void FakeSpillBackend::write_records(std::size_t count) {
+  for (; count > 0 && !unwritten.empty(); --count) {
+    unwritten.front()();
+    unwritten.pop_front();
+  }
+  free_released();
 }
 
 std::vector<SpillCompletion> FakeSpillBackend::take_completions() { return std::exchange(done_, {}); }
@@ -145,21 +171,24 @@ Result<SpillLocation> FakeSpillBackend::rebind(const SpilledBlob& old, const Blo
   return location;
 }
 
-void FakeSpillBackend::adopt_end() {
+std::uint64_t FakeSpillBackend::adopt_end() {
   std::erase_if(copies, [](const auto& entry) { return !entry.second.adopted; });
+  return appended_;
 }
 
-void FakeSpillBackend::remember(const SpilledObject& object) {
+std::uint64_t FakeSpillBackend::remember(const SpilledObject& object) {
   for (const SpilledBlob& blob : object.blobs) {
     const auto it = copies.find(blob.location);
     EXPECT_TRUE(it != copies.end() && it->second.key == blob.key && it->second.length == blob.length);
   }
-  manifest[object.id] = object;
+  return append([this, object] { manifest[object.id] = object; });
 }
 
-void FakeSpillBackend::forget(const IdBytes& id, std::uint32_t generation) {
-  const auto it = manifest.find(id);
-  if (it != manifest.end() && it->second.generation == generation) manifest.erase(it);
+std::uint64_t FakeSpillBackend::forget(const IdBytes& id, std::uint32_t generation) {
+  return append([this, id, generation] {
+    const auto it = manifest.find(id);
+    if (it != manifest.end() && it->second.generation == generation) manifest.erase(it);
+  });
 }
 
 std::vector<SpilledObject> FakeSpillBackend::recover() {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,6 +71,7 @@ class FakeSpillBackend : public SpillBackend {
     BlobKey key;
     std::uint64_t length = 0;
     bool adopted = true;
+    bool released = false;
     auto operator<=>(const Copy&) const = default;
   };
   struct Job {
@@ -85,27 +88,36 @@ class FakeSpillBackend : public SpillBackend {
   std::vector<SpillCompletion> take_completions() override;
   Status adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t length) override;
   Result<SpillLocation> rebind(const SpilledBlob& old, const BlobKey& now) override;
-  void adopt_end() override;
-  void remember(const SpilledObject& object) override;
-  void forget(const IdBytes& id, std::uint32_t generation) override;
+  std::uint64_t adopt_end() override;
+  std::uint64_t remember(const SpilledObject& object) override;
+  std::uint64_t forget(const IdBytes& id, std::uint32_t generation) override;
+  [[nodiscard]] std::uint64_t recorded() const override { return appended_ - unwritten.size(); }
   std::vector<SpilledObject> recover() override;
   bool has_predecessor() const override { return !manifest.empty(); }
   void discard_all() override;
   [[nodiscard]] SpillStats stats() const override;
 
-  void finish_all();   // completes pending jobs, successfully or with `failure`
-  void daemon_died();  // its pending I/O is lost; copies remain
+  void finish_all();                                 // completes pending jobs, successfully or with `failure`
+  void write_records(std::size_t count = SIZE_MAX);  // the oldest ones; the store learns of it in run_pending()
+  void daemon_died();                                // its pending I/O and unwritten records are lost; copies remain
   std::uint64_t used() const;
 
   bool at_once = true;
+  bool records_at_once = true;  // the manifest is written with each change
   std::uint64_t quota = UINT64_MAX;
   Status write_failure;
   Status read_failure;
   std::vector<Job> waiting;
   std::map<SpillLocation, Copy> copies;
-  std::map<IdBytes, SpilledObject> manifest;
+  std::map<IdBytes, SpilledObject> manifest;    // on disk
+  std::deque<std::function<void()>> unwritten;  // records that are not
 
  private:
+  std::uint64_t append(std::function<void()> record);
+  void free_released();
+
+  std::uint64_t appended_ = 0;
+  std::deque<std::pair<std::uint64_t, SpillLocation>> released_;  // by the record that must be written first
   std::vector<SpillCompletion> done_;
   SpillLocation next_ = 1;
 };

@@ -126,6 +126,8 @@ class Store:
             UnsupportedType: no codec supports the value.
             InvalidArgument: malformed ID or name.
             StoreUnavailable: the daemon cannot be reached.
+            Timeout: the daemon did not answer, or the value is stored, but the disk still says that the name or the ID
+                leads to its former object: after 20 seconds.
         """
         return self._put(value, id, name, replace, locality_set, consumers)[0]
 

@@ -15,7 +15,7 @@ Result<ObjectAdoption> ObjectRecovery::adopt() {
   ASSIGN_OR_RETURN(DirectoryAdoption slots, catalog.adopt());
   const BlobAdoption blobs = parts_->blobs.adopt();
   for (const std::uint32_t slot : slots.deleting) {
-    parts_->manifest.forget(slot);
+    parts_->manifest.forget_again(slot);
     if (adopt_object(slot, false).is_ok()) {
       parts_->deferred.defer(slot);
       ++result.deferred;
@@ -101,6 +101,7 @@ void ObjectRecovery::enter(std::uint32_t slot) {
     return parts_->deferred.defer(slot);
   }
   if (static_cast<std::int32_t>(directory.generation(slot) - directory.generation(*other)) <= 0) {
+    parts_->manifest.forget_again(slot);
     directory.mark_deleting(slot);
     return parts_->deferred.defer(slot);
   }

@@ -37,6 +37,7 @@ SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
   }
   const Result<ValidatedSeal> validated = validator_.check(client, spec, existing);
   if (validated.is_ok()) return publish(client, spec, *validated, existing);
+  outcome = {};  // without the existing object's slot, which would say that this one was sealed
   outcome.status = validated.status();
   return outcome;
 }
@@ -162,11 +163,10 @@ LookupOutcome ObjectTable::lookup(const IdBytes& id) const {
 Status ObjectTable::bind_name(std::uint32_t session, std::string_view name, const IdBytes& id, std::uint32_t generation,
                               bool replace) {
   const IdBytes* bound_id = parts_->names.resolve(session, name);
-  const IdBytes before = bound_id == nullptr ? id : *bound_id;
+  if (bound_id != nullptr && *bound_id == id) return Status::ok();
+  const std::optional<IdBytes> before = bound_id == nullptr ? std::nullopt : std::optional(*bound_id);
   RETURN_IF_ERROR(parts_->names.bind(session, name, id, generation, replace));
-  // The loser first: after a crash between the two, the name is lost; it never leads to the former object.
-  if (before != id) update_manifest(before);
-  update_manifest(id);
+  parts_->manifest.name_moved(session, name, before ? &*before : nullptr, &id);
   return Status::ok();
 }
 
@@ -175,13 +175,8 @@ bool ObjectTable::unbind_name(std::uint32_t session, std::string_view name) {
   if (bound_id == nullptr) return false;
   const IdBytes before = *bound_id;
   parts_->names.unbind(session, name);
-  update_manifest(before);
+  parts_->manifest.name_moved(session, name, &before, nullptr);
   return true;
-}
-
-void ObjectTable::update_manifest(const IdBytes& id) {
-  const auto slot = find(id);
-  if (slot && parts_->catalog.directory().in_manifest(*slot)) parts_->manifest.remember(*slot);
 }
 
 // ---- deletion ----
@@ -192,6 +187,7 @@ std::vector<std::uint8_t> ObjectTable::remove(std::span<const IdBytes> ids) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (parts_->absent.forget(ids[i])) {
       result[i] = 1;
+      parts_->manifest.names_end(ids[i]);
       parts_->names.drop_id(ids[i]);
     }
     const auto slot = find(ids[i]);
@@ -216,6 +212,7 @@ void ObjectTable::remove_session(std::uint32_t session) {
     parts_->unlink(slot);
     parts_->names.drop_id(id);
   }
+  parts_->manifest.session_removed(session);
   parts_->deferred.free_or_defer(std::move(victims));
   for (const IdBytes& id : parts_->absent.forget_dropped(session))
     parts_->names.drop_id(id);

@@ -55,7 +55,6 @@ class ObjectTable {
                       std::optional<std::uint32_t> replaced);
   [[nodiscard]] Result<std::uint64_t> write_record(const SealSpec& spec, std::span<const std::uint32_t> fresh,
                                                    std::vector<RecordBlob>& refs, std::uint32_t& bytes);
-  void update_manifest(const IdBytes& id);  // after its names changed
 
   ObjectParts* parts_;
   SealValidator validator_;

@@ -173,8 +173,16 @@ std::uint64_t NameTable::trim() {
 
 std::vector<std::string> NameTable::names_of(const IdBytes& id) const {
   std::vector<std::string> result;
-  for (std::uint32_t index = first_of(id); index != kNoEntry; index = of_id_.next(index))
-    result.emplace_back(text(index));
+  for_each_of(id, [&](std::uint32_t, std::string_view name) { result.emplace_back(name); });
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+std::vector<std::string> NameTable::names_of(const IdBytes& id, std::uint32_t session) const {
+  std::vector<std::string> result;
+  for_each_of(id, [&](std::uint32_t of, std::string_view name) {
+    if (of == session) result.emplace_back(name);
+  });
   std::sort(result.begin(), result.end());
   return result;
 }

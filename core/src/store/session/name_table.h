@@ -70,7 +70,13 @@ class NameTable {
 
   std::uint64_t trim();  // returns memory that the table no longer needs to the system; the number of bytes
 
-  [[nodiscard]] std::vector<std::string> names_of(const IdBytes& id) const;
+  [[nodiscard]] std::vector<std::string> names_of(const IdBytes& id) const;  // in every session
+  [[nodiscard]] std::vector<std::string> names_of(const IdBytes& id, std::uint32_t session) const;
+  template <class Visit>
+  void for_each_of(const IdBytes& id, Visit&& visit) const {  // visit(session, name)
+    for (std::uint32_t index = first_of(id); index != kNoEntry; index = of_id_.next(index))
+      visit(table_.at(index).session, text(index));
+  }
   [[nodiscard]] std::size_t count() const { return by_name_.size(); }
 
  private:
