@@ -56,16 +56,16 @@ class Hierarchy:
 
 def hierarchies(controller: str, mounts: Path = Path("/proc/self/mounts")) -> list[Hierarchy]:
     """Mounted hierarchies with this controller, version 1 first: a controller that it has is missing in version 2."""
-    found = []
+    usable = []
     for line in mounts.read_text().splitlines():
         _, mount, kind, options = line.split(" ")[:4]
         if kind == "cgroup" and controller in options.split(","):
-            found.append(Hierarchy(Path(mount), 1, controller))
+            usable.append(Hierarchy(Path(mount), 1, controller))
         elif kind == "cgroup2":
             with suppress(OSError):
                 if controller == "freezer" or controller in (Path(mount) / "cgroup.controllers").read_text().split():
-                    found.append(Hierarchy(Path(mount), 2, controller))
-    return sorted(found, key=lambda hierarchy: hierarchy.version)
+                    usable.append(Hierarchy(Path(mount), 2, controller))
+    return sorted(usable, key=lambda hierarchy: hierarchy.version)
 
 
 @dataclass(frozen=True)

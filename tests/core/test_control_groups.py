@@ -40,7 +40,7 @@ def test_version_1_is_used_for_controllers_that_it_has(tmp_path: Path) -> None:
         "cgroup {folder}/freezer cgroup rw,freezer 0 0",
     )
     assert hierarchies("cpu", mounts) == [Hierarchy(tmp_path / "cpu,cpuacct", 1, "cpu")]
-    assert [found.version for found in hierarchies("freezer", mounts)] == [1, 2]
+    assert [hierarchy.version for hierarchy in hierarchies("freezer", mounts)] == [1, 2]
     assert hierarchies("memory", mounts) == []
 
 

@@ -236,7 +236,7 @@ def test_held_at_a_step(
             process.communicate(timeout=60)  # told of the upgrade, that it failed, or cut off
 
     def is_whole() -> bool:
-        roles = sorted(found.role for found in store_processes(store.address))
+        roles = sorted(process.role for process in store_processes(store.address))
         return roles == ["daemon", "keeper"] and store.status()["keeper_pid"] != 0
 
     wait_until(is_whole, "one daemon and one keeper")
