@@ -57,8 +57,9 @@ test: cpp-tests $(VENV2)/.developed  ## unit tests, also under sanitizers; Pytho
 test-exhaustive: cpp-tests  ## tests that take minutes and rarely fail: a wheel built and installed, whole benchmark runs
 	@$(PY) tools/run_tests.py exhaustive
 
-test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, the chart with Helm
+test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm
 	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover --timeout 900
+	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest -n 6 tests/core/test_stopped_steps.py --timeout 300
 	@ENTREPOT_BUILD_HELM=1 $(PY) -m pytest tests/operator/packaging/test_helm.py --timeout 1300
 
 test-pandas2: build $(VENV2)/.developed  ## run the codec tests on pandas 2

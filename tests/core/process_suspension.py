@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from control_groups import NoControlGroup, control_group
+from control_groups import ControlGroup, NoControlGroup, control_group
 
 
 def state_of(pid: int) -> str:
@@ -29,11 +29,11 @@ def stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
 
 
 @contextmanager
-def in_group(pid: int, controller: str) -> Iterator[Path]:
+def in_group(pid: int, controller: str) -> Iterator[ControlGroup]:
     """Put the process into its own control group."""
     try:
         with control_group(controller, str(pid)) as group:
-            (group / "cgroup.procs").write_text(str(pid))
+            group.add(pid)
             yield group
     except NoControlGroup as error:
         pytest.skip(f"no control group can be made here: {error}")
@@ -44,19 +44,18 @@ def frozen(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
     """Freeze the process's control group: no signal reports it, and the process's state does not show it."""
     with in_group(pid, "freezer") as group:
         try:
-            (group / "freezer.state").write_text("FROZEN")
-            wait_until(lambda: (group / "freezer.state").read_text().strip() == "FROZEN", "the control group to freeze")
+            group.freeze()
+            wait_until(group.is_frozen, "the control group to freeze")
             yield
         finally:
-            (group / "freezer.state").write_text("THAWED")
+            group.thaw()
 
 
 @contextmanager
 def throttled(pid: int, _wait_until: Callable[..., None]) -> Iterator[None]:
     """Limit the process to one percent of a CPU: it runs for one millisecond, then not for 99."""
     with in_group(pid, "cpu") as group:
-        (group / "cpu.cfs_period_us").write_text("100000")
-        (group / "cpu.cfs_quota_us").write_text("1000")
+        group.limit_cpu(1)
         yield
 
 

@@ -94,6 +94,8 @@ AddressState AddressWatch::look(const Question& question, const std::atomic<bool
 }
 
 Status AddressWatch::open() {
+  shared_ = std::make_shared<Shared>();
+  looking_ = false;
   ASSIGN_OR_RETURN(shared_->event, os::create_event_fd());
   return Status::ok();
 }

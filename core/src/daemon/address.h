@@ -67,13 +67,13 @@ class AddressWatch {
   explicit AddressWatch(std::string socket_path, Look look = &AddressWatch::look)
       : path_(std::move(socket_path)), look_(std::move(look)) {}
 
-  [[nodiscard]] Status open();  // call once, first
+  [[nodiscard]] Status open();  // call first, and again after finish()
   [[nodiscard]] int event() const { return shared_->event.get(); }
   void begin(const KeeperLink& link);  // does nothing while a look is under way
   // Call when the event was signalled. Returns a new listening socket if the current one lost its name and could be
   // bound to it again; otherwise none.
   [[nodiscard]] UniqueFd take(KeeperLink& link);
-  // The last call: waits shortly for a look that is under way, so that what it made is not lost with this process.
+  // Waits shortly for a look that is under way, so that what it made is not lost with this process.
   [[nodiscard]] UniqueFd finish(KeeperLink& link);
 
  private:

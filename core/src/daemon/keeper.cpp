@@ -80,13 +80,17 @@ int Keeper::run_handover(UniqueFd list) {
     status = prepare();
   }
   if (status.is_ok()) {
-    log_info("took over from another program, with ", descriptors_.size(), " descriptors");
-    status = start_daemon();
   }
   if (!status.is_ok()) {
     log_error("cannot take over: ", status.to_string());
     roll_back();
     return end(1);
+  }
+  log_info("took over from another program, with ", descriptors_.size(), " descriptors");
+  if (const Status started = start_daemon(); !started.is_ok()) {
+    log_error("cannot start the daemon: ", started.to_string());
+    roll_back();
+    restarts_.started(os::monotonic_ns());  // counts as an early death: this process has the only copy of the store
   }
   return watch();
 }
@@ -109,8 +113,11 @@ int Keeper::watch() {
         exec_program(std::exchange(successor_program_, UniqueFd()), true);
       } else {
         log_warning("daemon ", daemon_pid, " died; ", descriptors_.size(), " descriptors retained");
-        if (restarts_.would_be_early(os::monotonic_ns())) roll_back();
-        previous_program_.reset();  // a program that has worked is kept
+        if (restarts_.would_be_early(os::monotonic_ns())) {
+          roll_back();
+        } else {
+          previous_program_.reset();  // a program that has worked is kept
+        }
       }
     }
     if (!has_served_ && exit_code_ == kExitDaemonCannotStart) {
@@ -159,6 +166,7 @@ bool Keeper::take_events(const std::vector<os::Ready>& ready) {
     if (event.key == kProcessKey) alive = false;
     if (event.key == kChannelKey && (event.readable || event.hangup) && !take_messages()) alive = false;
   }
+  if (daemon_hands_over_) alive = false;
   report_dropped_lines();
   return alive && send();
 }
@@ -168,7 +176,7 @@ bool Keeper::take_events(const std::vector<os::Ready>& ready) {
 Status Keeper::end_daemon() {
   const bool polite = shutdown_announced_ || stopping_;
   const std::uint64_t began = os::monotonic_ns();
-  std::uint64_t next_kill = began + (polite ? kEndNs : kGraceNs);
+  std::uint64_t next_kill = daemon_hands_over_ && !polite ? began : began + (polite ? kEndNs : kGraceNs);
   bool killed = false;
   ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
   RETURN_IF_ERROR(poller.add(signals_.get(), kSignalKey, true, false));
@@ -179,8 +187,10 @@ Status Keeper::end_daemon() {
       // Once killed, it executes nothing more: a store that ends anyway does not wait for pending disk I/O to release
       // it.
       if (killed && (shutdown_announced_ || stopping_)) break;
-      log_warning("daemon ", daemon_.pid(),
-                  killed ? " was killed but has not exited yet" : " does not exit; killing it");
+      if (killed || !daemon_hands_over_) {
+        log_warning("daemon ", daemon_.pid(),
+                    killed ? " was killed but has not exited yet" : " does not exit; killing it");
+      }
       if (const Status sent = daemon_.kill(); !sent.is_ok()) log_error(sent.to_string());
       killed = true;
       next_kill = now + kWaitNs;
@@ -194,6 +204,7 @@ Status Keeper::end_daemon() {
   static_cast<void>(take_messages());
   channel_.close();
   reap_children();
+  daemon_hands_over_ = false;
   return Status::ok();
 }
 
@@ -243,7 +254,7 @@ void Keeper::report_dropped_lines() {
 }
 
 // Returns only on failure; then this program continues.
-void Keeper::exec_program(UniqueFd program, bool may_roll_back) {
+void Keeper::exec_program(const UniqueFd& program, bool may_roll_back) {
   UniqueFd self;
   if (may_roll_back) {
     if (Result<UniqueFd> opened = os::open_program("/proc/self/exe"); opened.is_ok()) self = opened.take();
@@ -256,7 +267,7 @@ void Keeper::exec_program(UniqueFd program, bool may_roll_back) {
 void Keeper::roll_back() {
   if (!previous_program_.valid()) return;
   log_error("the first daemon after an upgrade exited immediately: reverting to the previous program");
-  exec_program(std::exchange(previous_program_, UniqueFd()), false);
+  exec_program(previous_program_, false);
 }
 
 bool Keeper::take_messages() {
@@ -293,6 +304,9 @@ void Keeper::handle_message(ReceivedMessage received) {
       return;
     case KeeperMessageType::kRestored:
       has_all_descriptors_ = true;
+      return;
+    case KeeperMessageType::kHandOver:
+      daemon_hands_over_ = true;
       return;
     case KeeperMessageType::kAck:
     case KeeperMessageType::kRestore:

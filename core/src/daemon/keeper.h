@@ -1,6 +1,6 @@
 // Keeper: holds a store's descriptors, and restarts the daemon when it dies.
 //
-//   starting ──daemon spawned──▶ watching ──daemon ended, or its channel closed──▶ ending
+//   starting ──daemon spawned──▶ watching ──daemon ended or hands over, or its channel closed──▶ ending
 //
 //   ending ─┬─Shutdown, or a signal───────────────────────────────────────▶ exit code 0
 //           ├─it had started this keeper, and had not sent everything yet─▶ exit code 1
@@ -67,7 +67,7 @@ class Keeper {
   [[nodiscard]] bool take_messages();
   void handle_message(ReceivedMessage received);
   [[nodiscard]] bool send();
-  void exec_program(UniqueFd program, bool may_roll_back);
+  void exec_program(const UniqueFd& program, bool may_roll_back);
   void roll_back();
   void forward_signal();
   void report_stopped();
@@ -78,8 +78,9 @@ class Keeper {
   std::map<DescriptorTag, UniqueFd> descriptors_;
   UniqueFd successor_program_;  // program that takes over when the daemon is gone
   UniqueFd previous_program_;   // kept until a daemon of this program has worked
-  KeeperChannel channel_;       // open until its daemon is known to have ended
-  os::ProcessHandle daemon_;    // most recent one
+  bool daemon_hands_over_ = false;
+  KeeperChannel channel_;     // open until its daemon is known to have ended
+  os::ProcessHandle daemon_;  // most recent one
   UniqueFd signals_;
   bool has_all_descriptors_ = true;           // false until a daemon that started us has sent all of them
   bool shutdown_announced_ = false;           // the daemon announced a clean shutdown

@@ -53,6 +53,16 @@ bool KeeperChannel::is_unsent(const DescriptorTag& tag) const {
   });
 }
 
+bool KeeperChannel::cancel_upgrade() {
+  return std::erase_if(unsent_,
+                       [](const Unsent& unsent) { return unsent.message.type == KeeperMessageType::kUpgrade; }) > 0;
+}
+
+bool KeeperChannel::has_unsent_upgrade() const {
+  return std::any_of(unsent_.begin(), unsent_.end(),
+                     [](const Unsent& unsent) { return unsent.message.type == KeeperMessageType::kUpgrade; });
+}
+
 Status KeeperChannel::flush() {
   retry_at_ns_ = 0;
   while (!unsent_.empty()) {

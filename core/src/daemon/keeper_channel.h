@@ -5,6 +5,8 @@
 //                      Shutdown: clean shutdown, end without starting a new daemon
 //                      Upgrade(number) + fd of a program, answered by Ack(number): run it in place of the keeper when
 //                      the daemon is gone; Upgrade without fd cancels
+//                      HandOver: that was all before the upgrade; the keeper may end the daemon, which does not end
+//                      by itself: if the keeper dies first, the daemon has the only copy of the store
 //                      Ready: it serves clients; a daemon that dies earlier failed to start
 //                      Restored: a daemon that started its keeper has sent all descriptors of its store
 //   keeper -> daemon   Restore(tag) + fd for everything held, then Restored(keeper's pid): sent once, first
@@ -57,6 +59,7 @@ enum class KeeperMessageType : std::uint32_t {
   kUpgrade = 7,
   kLogDropped = 8,
   kReady = 9,
+  kHandOver = 10,
 };
 
 inline constexpr std::uint32_t kKeeperMagic = 0x3250'454bU;  // "KEP2"; a keeper or daemon with another magic is refused
@@ -104,10 +107,13 @@ class KeeperChannel {
   void post(const KeeperMessage& message, UniqueFd fd);
   // Removes an unsent Hold; false if there is none, i.e. it was sent or never posted.
   [[nodiscard]] bool cancel_hold(const DescriptorTag& tag);
+  // Removes unsent Upgrades, cancelling ones too; false if there are none.
+  [[nodiscard]] bool cancel_upgrade();
   // Sends as much as there is room for. On error, nothing can be sent any more.
   [[nodiscard]] Status flush();
   [[nodiscard]] bool all_sent() const { return unsent_.empty(); }
   [[nodiscard]] bool is_unsent(const DescriptorTag& tag) const;  // whether its Hold is still queued
+  [[nodiscard]] bool has_unsent_upgrade() const;
   // wants_write(): flush when the socket is writable. retry_at_ns(): flush at that time instead, because the system has
   // no room for more descriptors in flight.
   [[nodiscard]] bool wants_write() const { return !unsent_.empty() && retry_at_ns_ == 0; }

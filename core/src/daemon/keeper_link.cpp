@@ -19,20 +19,21 @@ constexpr std::uint64_t kStartNs = 10 * kSecondNs;      // for a new keeper to r
 constexpr std::uint64_t kAloneRetryNs = kSecondNs;      // between two attempts to start one
 constexpr std::uint64_t kKillRetryNs = 10 * kSecondNs;  // between two tries to kill one
 constexpr std::uint64_t kPollNs = kSecondNs / 50;       // polling interval for a process without a pidfd
-constexpr std::uint64_t kUpgradeNs = 10 * kSecondNs;    // for the keeper to accept another program
 constexpr std::uint64_t kShutdownSendMs = 5'000;        // for the keeper's socket to accept the last message
 constexpr int kChannelInKeeper = 3;
 
 }  // namespace
 
-KeeperLink::KeeperLink(EventLoop& loop, UniqueFd channel, std::vector<std::string> keeper_arguments)
+KeeperLink::KeeperLink(EventLoop& loop, UniqueFd channel, std::vector<std::string> keeper_arguments,
+                       std::uint64_t upgrade_ns)
     : loop_(loop),
       channel_(std::move(channel)),
       state_timer_(reporting_timer([this](std::uint64_t now_ns) { on_state_timeout(now_ns); })),
       send_timer_(reporting_timer([this](std::uint64_t) { send(); })),
       upgrade_timer_(reporting_timer([this](std::uint64_t) { on_upgrade_timeout(); })),
       poll_timer_(reporting_timer([this](std::uint64_t now_ns) { poll_keeper(now_ns); })),
-      keeper_arguments_(std::move(keeper_arguments)) {}
+      keeper_arguments_(std::move(keeper_arguments)),
+      upgrade_ns_(upgrade_ns) {}
 
 EventLoop::Timer KeeperLink::reporting_timer(Timers::Callback act) {
   return loop_.timer([this, act = std::move(act)](std::uint64_t now_ns) {
@@ -137,10 +138,7 @@ void KeeperLink::take_messages() {
 
 void KeeperLink::handle_message(const KeeperMessage& message) {
   if (message.type == KeeperMessageType::kRestored && state_ == State::kStarting) return fill();
-  if (message.type == KeeperMessageType::kAck) {  // possibly for an upgrade that was given up
-    if (upgrade_ && upgrade_->number == message.number) finish_upgrade(Status::ok());
-    return;
-  }
+  if (message.type == KeeperMessageType::kAck) return take_ack(message.number);
   if (message.type == KeeperMessageType::kLogDropped) {
     keeper_log_lines_dropped_ = message.number;
     return;
@@ -164,6 +162,8 @@ void KeeperLink::send() {
     const Status changed = channel_watch_.change(watches_write_ ? Interest::kReadAndWrite : Interest::kRead);
     if (!changed.is_ok()) return on_channel_lost(changed);
   }
+  // By a timer, because whoever is answered may be what is being worked on.
+  if (upgrade_ && upgrade_->gave_up && !channel_.has_unsent_upgrade()) upgrade_timer_.arm(0);
   const bool is_new = static_cast<std::int32_t>(keeper_pid_) != keeper_.pid();
   if (state_ == State::kLinked && is_new && channel_.all_sent()) {
     keeper_pid_ = static_cast<std::uint32_t>(keeper_.pid());
@@ -198,10 +198,14 @@ void KeeperLink::keeper_ended() {
   while (os::reap()) {  // it is our child if we started it after an earlier one died
   }
   finish_upgrade(Status(Code::kStoreUnavailable, "the keeper exited during the upgrade: try again", true));
-  if (was_linked) return start_keeper();
-  log_error("the new keeper exited immediately; until another one runs, the store is lost if this daemon dies");
-  keeper_pid_ = 0;
-  enter(State::kAlone, kAloneRetryNs);
+  if (was_linked) {
+    start_keeper();
+  } else {
+    log_error("the new keeper exited immediately; until another one runs, the store is lost if this daemon dies");
+    keeper_pid_ = 0;
+    enter(State::kAlone, kAloneRetryNs);
+  }
+  if (hand_over_failed_) std::exchange(hand_over_failed_, nullptr)();
 }
 
 void KeeperLink::start_keeper() {
@@ -258,8 +262,13 @@ void KeeperLink::on_state_timeout(std::uint64_t now_ns) {
 }
 
 void KeeperLink::on_upgrade_timeout() {
-  if (takes_messages()) channel_.post(keeper_message(KeeperMessageType::kUpgrade));  // without a program: cancels
-  send();
+  if (!upgrade_ || !takes_messages()) return;  // a keeper that is being ended could still run it: see keeper_ended()
+  if (!upgrade_->gave_up && !channel_.cancel_upgrade()) {
+    upgrade_->gave_up = true;
+    channel_.post(keeper_message(KeeperMessageType::kUpgrade));  // without a program: cancels
+    return send();                                               // which arms the timer again
+  }
+  if (channel_.has_unsent_upgrade()) return;
   finish_upgrade(Status(Code::kTimeout,
                         concat("the keeper (process ", keeper_pid_,
                                ") does not respond, so nothing was changed: it may be "
@@ -279,9 +288,24 @@ void KeeperLink::upgrade(UniqueFd program, Done done) {
   }
   if (upgrade_) return done(Status(Code::kStoreUnavailable, "another upgrade is in progress: try again", true));
   upgrade_ = Upgrade{next_upgrade_++, std::move(done)};
-  upgrade_timer_.arm(os::monotonic_ns() + kUpgradeNs);
+  upgrade_timer_.arm(os::monotonic_ns() + upgrade_ns_);
   channel_.post(keeper_message(KeeperMessageType::kUpgrade, {DescriptorKind::kListenSocket, upgrade_->number}),
                 std::move(program));
+  send();
+}
+
+// Late answers are ignored: once a cancellation was sent, it follows the request that the keeper answered.
+void KeeperLink::take_ack(std::uint64_t number) {
+  if (!upgrade_ || upgrade_->number != number) return;
+  if (upgrade_->gave_up && !channel_.cancel_upgrade()) return;
+  finish_upgrade(Status::ok());
+}
+
+void KeeperLink::hand_over(std::function<void()> failed) {
+  if (state_ != State::kLinked && state_ != State::kEnding) return failed();  // it ended since it had the program
+  hand_over_failed_ = std::move(failed);
+  if (state_ == State::kEnding) return;
+  channel_.post(keeper_message(KeeperMessageType::kHandOver));
   send();
 }
 

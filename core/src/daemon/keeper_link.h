@@ -34,7 +34,9 @@ namespace entrepot {
 class KeeperLink {
  public:
   // The loop must outlive it. `keeper_arguments`: for a keeper that this daemon starts; without role and channel.
-  KeeperLink(EventLoop& loop, UniqueFd channel, std::vector<std::string> keeper_arguments);
+  // `upgrade_ns`: for the keeper to accept another program.
+  KeeperLink(EventLoop& loop, UniqueFd channel, std::vector<std::string> keeper_arguments,
+             std::uint64_t upgrade_ns = 10'000'000'000);
   KeeperLink(const KeeperLink&) = delete;
   KeeperLink& operator=(const KeeperLink&) = delete;
 
@@ -60,9 +62,12 @@ class KeeperLink {
   [[nodiscard]] std::uint64_t keeper_log_lines_dropped() const { return keeper_log_lines_dropped_; }
 
   // Makes the keeper's process run this program after this daemon has ended. `done` is called once, possibly from
-  // within: either the keeper has it, or nothing changed and the status says why.
+  // within: either the keeper has it, or the status says why nothing changed. That is certain: a request that was sent
+  // is answered only when the cancellation was sent too.
   using Done = std::function<void(const Status&)>;
   void upgrade(UniqueFd program, Done done);
+  // After an upgrade: lets the keeper end this daemon. `failed` is called if the keeper ends instead.
+  void hand_over(std::function<void()> failed);
 
   // Clients are served from now on: this daemon's death is not a failed start any more.
   void send_ready();
@@ -75,6 +80,7 @@ class KeeperLink {
   struct Upgrade {
     std::uint64_t number = 0;  // of the Upgrade message, repeated in its Ack
     Done done;
+    bool gave_up = false;  // answered once the cancellation was sent
   };
 
   [[nodiscard]] Status watch();
@@ -95,6 +101,7 @@ class KeeperLink {
   void start_keeper();
   [[nodiscard]] Status spawn_keeper();
   void fill();
+  void take_ack(std::uint64_t number);
   void finish_upgrade(const Status& status);
   [[nodiscard]] bool takes_messages() const { return state_ == State::kLinked || state_ == State::kFilling; }
   // Whether it has, or is being given, the descriptors to start a daemon with; a keeper being ended takes no more.
@@ -110,14 +117,16 @@ class KeeperLink {
   bool watches_write_ = false;      // of channel_watch_
   EventLoop::Timer state_timer_;    // ending: killed then; starting: given up then; alone: retried then
   EventLoop::Timer send_timer_;     // armed while the channel wants to try again later
-  EventLoop::Timer upgrade_timer_;  // armed during an upgrade
+  EventLoop::Timer upgrade_timer_;  // armed during an upgrade: given up then; again when its cancellation was sent
   EventLoop::Timer poll_timer_;     // armed while there is a keeper without a pidfd
   std::vector<std::string> keeper_arguments_;
   std::map<DescriptorTag, UniqueFd> descriptors_;
   std::uint32_t keeper_pid_ = 0;
   std::uint64_t keeper_log_lines_dropped_ = 0;
+  std::uint64_t upgrade_ns_;
   std::optional<Upgrade> upgrade_;
   std::uint64_t next_upgrade_ = 1;
+  std::function<void()> hand_over_failed_;  // set from hand_over() on
 };
 
 }  // namespace entrepot

@@ -24,11 +24,16 @@ Listener::Listener(EventLoop& loop, KeeperLink& link, std::string socket_path, A
       address_timer_(loop.timer([this](std::uint64_t) { check_address(); })) {}
 
 Status Listener::start() {
+  RETURN_IF_ERROR(watch_address());
+  return watch();
+}
+
+Status Listener::watch_address() {
   RETURN_IF_ERROR(address_.open());
   ASSIGN_OR_RETURN(address_watch_,
                    loop_.watch(address_.event(), Interest::kRead, [this](const os::Ready&) { take_address(); }));
   address_timer_.arm(0);
-  return watch();
+  return Status::ok();
 }
 
 void Listener::stop() {
@@ -41,6 +46,14 @@ void Listener::stop() {
   if (UniqueFd replacement = address_.finish(link_); replacement.valid()) {
     link_.hold({DescriptorKind::kListenSocket, 0}, std::move(replacement));
   }
+}
+
+void Listener::restart() {
+  if (address_watch_.is_active()) return;
+  if (const Status watched = watch_address(); !watched.is_ok()) {
+    log_error("cannot check the store's address any more: ", watched.to_string());
+  }
+  resume();
 }
 
 Status Listener::watch() {

@@ -1,7 +1,8 @@
 // Listener: accepts connections, and keeps the store's address alive.
 //
 //   idle ──start()──▶ listening ──no descriptors are left──▶ paused ──a tenth of a second──▶ listening
-//                         └──stop()──▶ stopped ◀──stop()──────┘
+//                       ▲ └──stop()──▶ stopped ◀──stop()──────┘
+//                       └──restart()──┘
 //
 // While it is paused or stopped, connections wait in the socket's queue. The keeper holds the socket too, so what this
 // daemon does not accept, the next one does.
@@ -32,10 +33,12 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   [[nodiscard]] Status start();
-  void stop();  // for good
+  void stop();
+  void restart();  // after stop()
 
  private:
   [[nodiscard]] Status watch();
+  [[nodiscard]] Status watch_address();
   void accept_all();
   void pause(const Status& why);
   void resume();
@@ -52,7 +55,7 @@ class Listener {
   EventLoop::Watch address_watch_;     // of the event of `address_`
   std::uint64_t silent_until_ns_ = 0;  // pauses are not logged before that
   EventLoop::Timer resume_timer_;      // armed while paused
-  EventLoop::Timer address_timer_;     // armed from start() to stop()
+  EventLoop::Timer address_timer_;     // armed until stop()
 };
 
 }  // namespace entrepot

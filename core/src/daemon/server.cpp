@@ -22,7 +22,7 @@ Server::Server(const Parts& parts, UniqueFd signals)
       signals_(std::move(signals)),
       connections_(parts.loop, parts.store.budget()),
       registry_(parts.loop, connections_, parts.link, parts.memory, parts.store),
-      upgrader_(parts.link, parts.config, [this] { stop(State::kHandingOver); }),
+      upgrader_(parts.link, parts.config, [this] { stop(State::kAnswering); }),
       listener_(
           parts.loop, parts.link, parts.config.socket_path,
           [this](UniqueFd socket, const os::PeerCredentials& peer) { connections_.add(std::move(socket), peer); }),
@@ -50,7 +50,7 @@ Status Server::start() {
 
 Status Server::run() {
   parts_.store.run_pending();
-  while (state_ == State::kRunning) {
+  while (state_ != State::kStopping) {
     store_timer_.arm(parts_.store.next_deadline_ns());
     if (const Status waited = parts_.loop.dispatch(); !waited.is_ok()) return waited.with_context("waiting for events");
     connections_.read_more();
@@ -58,11 +58,10 @@ Status Server::run() {
     store_timer_.arm(parts_.store.next_deadline_ns());
     parts_.loop.run_due();
     watch_idleness();
+    if (state_ == State::kAnswering) hand_over();
   }
-  const bool hands_over = state_ == State::kHandingOver;
-  if (!hands_over) log_info("shutting down and discarding ", count_of(parts_.store.parts().catalog.count(), "object"));
+  log_info("shutting down and discarding ", count_of(parts_.store.parts().catalog.count(), "object"));
   parts_.provisioner.stop();
-  if (hands_over) return Status::ok();
   if (parts_.spill != nullptr) parts_.spill->discard_all();
   clear_address(parts_.link.fd({DescriptorKind::kAddressLock, 0}));  // before the keeper ends; also if there is none
   parts_.link.send_shutdown();
@@ -71,8 +70,22 @@ Status Server::run() {
 
 // New clients wait in the socket's queue. After a hand-over the next daemon accepts them.
 void Server::stop(State next) {
-  if (state_ != State::kHandingOver) state_ = next;
+  if (state_ != State::kStopping) state_ = next;
   listener_.stop();
+}
+
+// Ending by itself could lose the store: the keeper may have died by then.
+void Server::hand_over() {
+  state_ = State::kHandingOver;
+  flush_log();
+  parts_.link.hand_over([this] { take_back(); });
+}
+
+void Server::take_back() {
+  if (state_ != State::kHandingOver) return;
+  log_error("the keeper exited before it ran the other program: the store continues with this one");
+  state_ = State::kRunning;
+  listener_.restart();
 }
 
 void Server::take_signals() {
@@ -95,13 +108,13 @@ void Server::take_signals() {
 
 void Server::watch_idleness() {
   if (parts_.config.idle_exit_seconds == 0) return;
-  if (!is_idle()) return idle_timer_.disarm();
+  if (!is_idle() || state_ != State::kRunning) return idle_timer_.disarm();
   if (idle_timer_.is_armed()) return;
   idle_timer_.arm(os::monotonic_ns() + parts_.config.idle_exit_seconds * kNsPerSecond);
 }
 
 void Server::stop_if_idle() {
-  if (!is_idle()) return;  // no longer, since this turn
+  if (!is_idle() || state_ != State::kRunning) return;  // no longer, since this turn
   log_info("idle for ", parts_.config.idle_exit_seconds, " s: stopping the store");
   stop(State::kStopping);
 }

@@ -1,7 +1,11 @@
 // Server: the daemon around a started store: its event loop's turns, what takes part in them, and its end.
 //
-//   running ──the keeper has another program──▶ handing over ──▶ ended, as if it had died: nothing is released
-//     └──Shutdown, a signal, or idle for long──▶ stopping ──▶ ended: objects are discarded, and the keeper ends too
+//   running ──the keeper has another program──▶ answering ──end of the turn──▶ handing over ──▶ killed by the keeper
+//    │ ▲                                                                         │
+//    │ └──the keeper died instead──────────────────────────────────────────────────┘
+//    └──Shutdown, a signal, or idle for long──▶ stopping ──▶ ended: objects are discarded, and the keeper ends too
+//
+// While it hands over, it serves its clients, but accepts no others.
 //
 // Each turn: events, frames that were left in buffers, the store's pending work, timers. One of these stands for all
 // that the store does at certain times; it is set anew whenever that may have changed.
@@ -47,13 +51,15 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] Status start();
-  // Runs until a clean shutdown or a hand-over. On error the keeper starts another daemon, which adopts everything.
+  // Runs until a clean shutdown. On error the keeper starts another daemon, which adopts everything.
   [[nodiscard]] Status run();
 
  private:
-  enum class State : std::uint8_t { kRunning, kStopping, kHandingOver };
+  enum class State : std::uint8_t { kRunning, kAnswering, kHandingOver, kStopping };
 
   void stop(State next);
+  void hand_over();
+  void take_back();
   void take_signals();
   [[nodiscard]] bool is_idle() const { return parts_.store.is_idle() && connections_.is_empty(); }
   void watch_idleness();

@@ -1,12 +1,13 @@
 // Upgrade in place: a program of another build takes over a store's processes, and everything it holds stays.
 //
 //   daemon:  Upgrade requested ──open_program(): it may be run, and reports our formats──▶ sent to the keeper
-//            ──the keeper has it──▶ the request is answered, and the daemon ends as if it had died
-//   keeper:  end-of-file from the daemon ──exec_successor()──▶ the same process runs the other program, which
+//            ──the keeper has it──▶ the request is answered, and no client accepted any more ──HandOver──▶ keeper
+//   keeper:  kills the daemon ──gone──▶ exec_successor() ──▶ the same process runs the other program, which
 //            holds what we held and starts its own daemon; that daemon adopts everything, as after any death
 //
+// The keeper ends the daemon, so that one of the two always lives: if the keeper dies first, the daemon continues.
 // The keeper keeps its process number (it may be a service's or a container's first process). The new program keeps a
-// descriptor of the previous one, and rolls back to it if its first daemon dies early.
+// descriptor of the previous one, and rolls back to it if its first daemon cannot be started or dies early.
 #pragma once
 
 #include <map>

@@ -4,7 +4,7 @@
 //    ▲                     └──it cannot, and why──▶ ▼                  └──it does not respond──▶ ▼
 //    └──────────────────────────────────────────────┴────────────────────────────────────────────┘
 //
-// Once it is taken over, this daemon ends after the current turn, as if it had died.
+// Once it is taken over, this daemon hands over after the current turn (server.h).
 #pragma once
 
 #include <functional>
