@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pendulum
 from airflow.sdk import DAG, get_current_context, task
+from recorded_steps import Recorder
 
 START = pendulum.datetime(2026, 1, 1, tz="UTC")
 
@@ -192,17 +194,16 @@ def entries(dag_id: str) -> dict[str, Any]:
         return {f"{row.task_id}[{row.map_index}].{row.key}": row.value for row in rows}
 
 
+def run_dag(dag: DAG) -> dict[str, Any]:
+    run = dag.test()
+    states = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
+    return {"states": states, "entries": entries(dag.dag_id)}
+
+
 def main() -> None:
-    results: dict[str, Any] = {}
+    recorder = Recorder(Path(sys.argv[1]))
     for dag in (handoff, mapped, retried, lost, replaced):
-        try:
-            run = dag.test()
-        except Exception as error:  # only this DAG's tests should fail because of it
-            results[dag.dag_id] = {"problem": f"{type(error).__name__}: {error}"}
-            continue
-        states = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
-        results[dag.dag_id] = {"states": states, "entries": entries(dag.dag_id)}
-    Path(sys.argv[1]).write_text(json.dumps(results))
+        recorder.run(dag.dag_id, partial(run_dag, dag))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from entrepot_io.reference import Reference
+from recorded_steps import StepResults
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
@@ -18,36 +19,38 @@ DAGS = Path(__file__).with_name("dags.py")
 
 @dataclass
 class Runs:
-    """Results of the runs.
+    """Results of the runs; a test that asks for those of a DAG whose run raised fails with the DAG's error.
 
     Attributes:
-        results: states of the task instances and database entries, by DAG.
+        steps: outcomes of the DAG program's steps.
         folder: directory of the files written by the tasks.
     """
 
-    results: dict[str, Any]
+    steps: StepResults
     folder: Path
 
-    def observation(self, name: str) -> Any:
-        lines = (self.folder / name).read_text().splitlines()
+    def observation(self, dag_id: str, name: str = "") -> Any:
+        """What a task of a DAG observed; by default under the name of the DAG."""
+        self.steps.value(dag_id)
+        lines = (self.folder / (name or dag_id)).read_text().splitlines()
         assert len(lines) == 1, lines
         return json.loads(lines[0])
 
     def states(self, dag_id: str) -> dict[str, str]:
-        assert "states" in self.results[dag_id], self.results[dag_id]["problem"]
-        states: dict[str, str] = self.results[dag_id]["states"]
+        """States of a DAG's task instances."""
+        states: dict[str, str] = self.steps.value(dag_id)["states"]
         return states
 
     def entry(self, dag_id: str, name: str) -> Any:
-        return self.results[dag_id]["entries"][name]
+        return self.steps.value(dag_id)["entries"][name]
 
 
 @pytest.fixture(scope="module")
-def runs(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(run_dags: Callable[..., StepResults], tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """All DAGs of dags.py, run once by an Airflow for this module."""
     home, folder = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("seen")
-    results, _ = run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent), SEEN=str(folder))
-    return Runs(results, folder)
+    steps = run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent), SEEN=str(folder))
+    return Runs(steps, folder)
 
 
 def test_values_keep_their_types(runs: Runs) -> None:
@@ -88,7 +91,9 @@ def test_mapped_tasks(runs: Runs) -> None:
 def test_a_retried_task_hands_over_its_last_attempt(runs: Runs) -> None:
     assert set(runs.states("retried").values()) == {"success"}
     assert runs.observation("retried") == [2, 2]
-    assert runs.observation("purged") is True  # Airflow deletes what the first attempt pushed, including the object
+    assert (
+        runs.observation("retried", "purged") is True
+    )  # Airflow deletes what the first attempt pushed, including the object
 
 
 def test_a_lost_value_is_an_error(runs: Runs) -> None:
