@@ -110,3 +110,30 @@ def test_a_replaced_value_is_never_read_by_the_old_reference(runs: Runs) -> None
     observation = runs.observation("replaced")
     assert observation["error"] == "ObjectLost"
     assert "was replaced by a later attempt" in observation["message"]
+
+
+# The first row of the frame that tasks write into, by column, and what they write.
+FIRST_ROW = {"number": "0", "share": "0.0", "day": "2026-01-01 00:00:00", "text": "a"}
+WRITTEN = {"number": "7", "share": "0.5", "day": "2030-01-01 00:00:00", "text": "z"}
+
+
+def test_writing_into_an_input_fails_and_names_the_setting(runs: Runs) -> None:
+    states = runs.states("writing")
+    # pandas does not write into a column of strings, but replaces it, so nothing fails.
+    expected = {"number": "failed", "share": "failed", "day": "failed", "text": "success"}
+    assert {column: states[f"write_{column}[-1]"] for column in WRITTEN} == expected
+    advice = [line for line in runs.steps.output.splitlines() if "Entrepot: inputs are read-only views" in line]
+    assert len(advice) == 3, runs.steps.output[-20_000:]
+    for line in advice:
+        assert 'copy="on_write"' in line
+        assert "[entrepot] copy = on_write in Airflow's configuration, or as ENTREPOT_COPY" in line
+    assert runs.observation("writing", "writing_text") == list((FIRST_ROW | {"text": "z"}).values())
+    assert runs.observation("writing", "writing_after") == list(FIRST_ROW.values())
+
+
+def test_with_the_setting_writing_changes_only_the_writers_copy(runs: Runs) -> None:
+    assert set(runs.states("writing_on_write").values()) == {"success"}
+    for column, value in WRITTEN.items():
+        expected = list((FIRST_ROW | {column: value}).values())
+        assert runs.observation("writing_on_write", f"writing_on_write_{column}") == expected
+    assert runs.observation("writing_on_write", "writing_on_write_after") == list(FIRST_ROW.values())
