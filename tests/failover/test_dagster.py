@@ -195,6 +195,7 @@ def test_a_fault(
     small = request.getfixturevalue("small") if policy == "disk_full" else None
     bench.prepare(fault, policy, tmp_path / "target", small)
     outcome, job_process = MATRIX[fault, policy], hosts(start)
+    log_size = job_process.log.stat().st_size
     runs = job_process.run(bench.settings)
     monkeypatch.setenv("ENTREPOT_EVENTS", bench.settings["ENTREPOT_EVENTS"])
     with DagsterInstance.from_config(str(job_process.home)) as instance:
@@ -213,6 +214,11 @@ def test_a_fault(
         outputs = metadata_by_step(instance, runs, DagsterEventType.HANDLED_OUTPUT)
         inputs = metadata_by_step(instance, runs, DagsterEventType.LOADED_INPUT)
         succeeded = has_succeeded(instance, runs[-1])
+    if fault in ("store_killed", "private_killed"):
+        # Logged once by a process that used the lost store: not by each step, nor by each attempt. Step processes that
+        # begin later never used it.
+        warnings = job_process.log_text(log_size).count("which this process now uses")
+        assert warnings == 1 if start == "in_process" else warnings <= 1, job_process.log_tail()
     start_counts = work.start_counts(bench.folder)
     expected = outcome.runs | EXTRA_RUNS.get((fault, policy), {})
     if outcome.reason:
