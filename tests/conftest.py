@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     import entrepot
     from control_plane import ControlPlane
 
-# Helper modules that are not tests: the control plane (also used by the demo and the benchmarks) and Airflow's
-# databases.
+# Helper modules that are not tests: the control plane (also used by the demo and the benchmarks), Airflow's databases,
+# and programs that run several DAGs or jobs.
 sys.path.insert(0, str(Path(__file__).with_name("kubecp")))
 sys.path.insert(0, str(Path(__file__).with_name("databases")))
+sys.path.insert(0, str(Path(__file__).with_name("run_programs")))
 
 import kubecp_build
 
@@ -40,6 +41,7 @@ ONE_BY_ONE = frozenset(
         "examples/test_failover.py",
         "failover/test_kedro.py",
         "kedro_dataset/test_project.py",
+        "kedro_dataset/test_run_ends.py",
     }
 )
 

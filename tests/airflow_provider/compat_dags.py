@@ -11,6 +11,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, get_current_context, task
 from entrepot_airflow.compat import database, task_instances, task_process
+from recorded_steps import Recorder
 
 with DAG("compat", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC")) as dag:
 
@@ -90,10 +91,16 @@ def read_database(run_id: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    run = dag.test()
-    results = {"state": str(run.state)}
-    results |= json.loads(Path(os.environ["SEEN"], "task.json").read_text())
-    Path(sys.argv[1]).write_text(json.dumps(results | read_database(run.run_id)))
+    recorder = Recorder(Path(sys.argv[1]))
+    runs: list[Any] = []
+
+    def run_dag() -> str:
+        runs.append(dag.test())
+        return str(runs[0].state)
+
+    recorder.run("state", run_dag)
+    recorder.run("task", lambda: json.loads(Path(os.environ["SEEN"], "task.json").read_text()))
+    recorder.run("database", lambda: read_database(runs[0].run_id))
 
 
 if __name__ == "__main__":

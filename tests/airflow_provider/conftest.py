@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_steps import StepResults, run_program
 
 
 @pytest.fixture(scope="module")
-def run_dags(
-    module_daemon: Any, airflow_database: Callable[[], dict[str, str]]
-) -> Callable[..., tuple[dict[str, Any], str]]:
-    """``run_dags(dags, home, **variables)``: run a DAG program with a new database and the module's store.
+def run_dags(module_daemon: Any, airflow_database: Callable[[], dict[str, str]]) -> Callable[..., StepResults]:
+    """``run_dags(dags, home, **variables)``: run a DAG program with a new database and the module's store."""
 
-    Returns the content of the program's ``found.json``, and its output.
-    """
-
-    def run(dags: Path, home: Path, **variables: str) -> tuple[dict[str, Any], str]:
+    def run(dags: Path, home: Path, **variables: str) -> StepResults:
         environment = (
             os.environ
             | airflow_database()
@@ -35,10 +29,7 @@ def run_dags(
             }
             | variables
         )
-        command = [sys.executable, str(dags), str(home / "found.json")]
-        process = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=600)
-        output = process.stdout + process.stderr
-        assert process.returncode == 0, output[-20_000:]
-        return json.loads((home / "found.json").read_text()), output
+        file = home / "found.json"
+        return run_program([sys.executable, str(dags), str(file)], file, environment=environment, folder=home)
 
     return run

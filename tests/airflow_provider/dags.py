@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pendulum
 from airflow.sdk import DAG, get_current_context, task
+from recorded_steps import Recorder
 
 START = pendulum.datetime(2026, 1, 1, tz="UTC")
 
@@ -181,6 +183,50 @@ with DAG("replaced", schedule=None, start_date=START) as replaced:
     write_again(original()).set_downstream(look_again())
 
 
+ROWS = 1000
+# Values to write into the first row of a frame's columns.
+WRITTEN: dict[str, Any] = {"number": 7, "share": 0.5, "day": pd.Timestamp("2030-01-01"), "text": "z"}
+
+
+def first_row(frame: Any) -> list[str]:
+    return [str(frame[column].iloc[0]) for column in WRITTEN]
+
+
+def build_writing(dag_id: str) -> DAG:
+    """Tasks that write into a frame they were given, each into another column, and a task that reads it after them."""
+    with DAG(dag_id, schedule=None, start_date=START) as dag:
+
+        @task
+        def table() -> Any:
+            return pd.DataFrame(
+                {
+                    "number": np.arange(ROWS),
+                    "share": np.linspace(0, 1, ROWS),
+                    "day": pd.date_range("2026-01-01", periods=ROWS),
+                    "text": ["a", "b"] * (ROWS // 2),
+                }
+            )
+
+        @task
+        def write_into(frame: Any, column: str) -> None:
+            frame.loc[0, column] = WRITTEN[column]
+            record_observation(f"{dag_id}_{column}", first_row(frame))
+
+        @task(trigger_rule="all_done")
+        def read_after(frame: Any) -> None:
+            record_observation(f"{dag_id}_after", first_row(frame))
+
+        frame = table()
+        after: Any = read_after(frame)
+        for column in WRITTEN:
+            written: Any = write_into.override(task_id=f"write_{column}")(frame, column)
+            written.set_downstream(after)
+    return dag
+
+
+writing, writing_on_write = build_writing("writing"), build_writing("writing_on_write")
+
+
 def entries(dag_id: str) -> dict[str, Any]:
     """Content of Airflow's database, by task, map index and key."""
     from airflow.models.xcom import XComModel
@@ -192,17 +238,22 @@ def entries(dag_id: str) -> dict[str, Any]:
         return {f"{row.task_id}[{row.map_index}].{row.key}": row.value for row in rows}
 
 
+def run_dag(dag: DAG, **variables: str) -> dict[str, Any]:
+    os.environ.update(variables)
+    try:
+        run = dag.test()
+    finally:
+        for name in variables:
+            del os.environ[name]
+    states = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
+    return {"states": states, "entries": entries(dag.dag_id)}
+
+
 def main() -> None:
-    results: dict[str, Any] = {}
-    for dag in (handoff, mapped, retried, lost, replaced):
-        try:
-            run = dag.test()
-        except Exception as error:  # only this DAG's tests should fail because of it
-            results[dag.dag_id] = {"problem": f"{type(error).__name__}: {error}"}
-            continue
-        states = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
-        results[dag.dag_id] = {"states": states, "entries": entries(dag.dag_id)}
-    Path(sys.argv[1]).write_text(json.dumps(results))
+    recorder = Recorder(Path(sys.argv[1]))
+    for dag in (handoff, mapped, retried, lost, replaced, writing):
+        recorder.run(dag.dag_id, partial(run_dag, dag))
+    recorder.run("writing_on_write", partial(run_dag, writing_on_write, AIRFLOW__ENTREPOT__COPY="on_write"))
 
 
 if __name__ == "__main__":

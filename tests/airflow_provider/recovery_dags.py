@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pendulum
 from airflow.sdk import DAG, get_current_context, task
 from entrepot import raw_objects
 from entrepot_airflow import FailoverNotifier, last_checkpoint, on_retry
+from recorded_steps import Recorder
 
 START = pendulum.datetime(2026, 1, 1, tz="UTC")
 
@@ -150,14 +152,14 @@ with DAG("chain", schedule=None, start_date=START, tags=["deep"]) as chain:
     kept()
 
 
-def audited_reruns() -> list[str]:
-    """Task instances with a rerun in Airflow's audit log."""
+def audited_reruns(dag_id: str) -> list[str]:
+    """Task instances of a DAG with a rerun in Airflow's audit log."""
     from airflow.models.log import Log
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
     with create_session() as session:
-        rows = session.scalars(select(Log).where(Log.event == "entrepot_rerun")).all()
+        rows = session.scalars(select(Log).where(Log.event == "entrepot_rerun", Log.dag_id == dag_id)).all()
         return sorted(f"{row.task_id}[{row.map_index}]" for row in rows)
 
 
@@ -241,16 +243,17 @@ def report_late_end() -> dict[str, Any]:
     return observations
 
 
+def run_dag(dag: DAG) -> dict[str, Any]:
+    run = dag.test()
+    states = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
+    return {"states": states, "audited": audited_reruns(dag.dag_id)}
+
+
 def main() -> None:
-    states: dict[str, Any] = {}
+    recorder = Recorder(Path(sys.argv[1]))
     for dag in (mapped_rerun, chain):
-        try:
-            run = dag.test()
-        except Exception as error:  # only this DAG's tests should fail because of it
-            states[dag.dag_id] = {"the run": f"{type(error).__name__}: {error}"}
-            continue
-        states[dag.dag_id] = {f"{ti.task_id}[{ti.map_index}]": str(ti.state) for ti in run.get_task_instances()}
-    Path(sys.argv[1]).write_text(json.dumps({"states": states, "audited": audited_reruns(), "late": report_late_end()}))
+        recorder.run(dag.dag_id, partial(run_dag, dag))
+    recorder.run("late end", report_late_end)
 
 
 if __name__ == "__main__":

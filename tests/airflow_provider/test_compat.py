@@ -18,6 +18,7 @@ import pytest
 from entrepot_airflow.compat import components, mapping, task_process
 from entrepot_airflow.compat.private_names import PRIVATE_NAMES
 from entrepot_io.private_names import PrivateName
+from recorded_steps import StepResults
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "repo"))
 
@@ -145,12 +146,10 @@ def test_the_lookup_of_the_backend_is_imported() -> None:
 
 
 @pytest.fixture(scope="module")
-def compat_results(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def compat_results(run_dags: Callable[..., StepResults], tmp_path_factory: pytest.TempPathFactory) -> StepResults:
     """Results of compat_dags.py."""
     home = tmp_path_factory.mktemp("airflow")
-    results, output = run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS), SEEN=str(home))
-    assert results["state"] == "success", output[-20_000:]
-    return results
+    return run_dags(DAGS, home, AIRFLOW__CORE__DAGS_FOLDER=str(DAGS), SEEN=str(home))
 
 
 @pytest.mark.parametrize(
@@ -162,6 +161,19 @@ def compat_results(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: p
         ("missing XCom", None),
         ("own XCom", {"asked": 1}),
         ("own XCom, deleted", None),
+    ],
+)
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(700)
+def test_within_a_task(compat_results: StepResults, what: str, expected: Any) -> None:
+    assert compat_results.value("state") == "success", compat_results.output[-20_000:]
+    assert compat_results.value("task")[what] == expected
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
         ("run states", [["compat", "success"]]),
         ("DAGs", ["compat"]),
         ("locked XComs", [["second", -1, {"asked": 2}]]),
@@ -180,6 +192,7 @@ def compat_results(run_dags: Callable[..., tuple[Any, str]], tmp_path_factory: p
 )
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.timeout(400)
-def test_within_a_dag_run(compat_results: Any, what: str, expected: Any) -> None:
-    assert compat_results[what] == expected
+@pytest.mark.timeout(700)
+def test_in_the_database_of_a_dag_run(compat_results: StepResults, what: str, expected: Any) -> None:
+    assert compat_results.value("state") == "success", compat_results.output[-20_000:]
+    assert compat_results.value("database")[what] == expected

@@ -113,16 +113,53 @@ def losing() -> None:
 lost = losing.to_job(resource_defs=IO)
 
 
-@op
-def zeros() -> np.ndarray:
-    return np.zeros(10_000)
+ROWS = 1000
+# Values to write into the first row of a frame's columns.
+WRITTEN: dict[str, Any] = {"number": 7, "share": 0.5, "day": pd.Timestamp("2030-01-01"), "text": "z"}
+
+
+def first_row(frame: pd.DataFrame) -> list[str]:
+    return [str(frame[column].iloc[0]) for column in WRITTEN]
 
 
 @op
-def write_into(x: np.ndarray) -> None:
-    x[0] = 1
+def table() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "number": np.arange(ROWS),
+            "share": np.linspace(0, 1, ROWS),
+            "day": pd.date_range("2026-01-01", periods=ROWS),
+            "text": ["a", "b"] * (ROWS // 2),
+        }
+    )
 
 
-@job(resource_defs=IO)
-def writing() -> None:
-    write_into(zeros())
+def writer(column: str) -> Any:
+    @op(name=f"write_{column}")
+    def write_into(frame: pd.DataFrame) -> list[str]:
+        frame.loc[0, column] = WRITTEN[column]
+        return first_row(frame)
+
+    return write_into
+
+
+WRITERS = [writer(column) for column in WRITTEN]
+ON_WRITE = {"io_manager": EntrepotIOManager(copy="on_write")}
+
+
+@graph
+def writing_to_a_column() -> None:
+    WRITERS[0](table())
+
+
+@graph
+def writing_to_each_column() -> None:
+    frame = table()
+    for write_into in WRITERS:
+        write_into(frame)
+
+
+writing = writing_to_a_column.to_job(name="writing", resource_defs=IO)
+writing_on_write = writing_to_a_column.to_job(name="writing_on_write", resource_defs=ON_WRITE)
+writing_each = writing_to_each_column.to_job(name="writing_each", resource_defs=IO)
+writing_each_on_write = writing_to_each_column.to_job(name="writing_each_on_write", resource_defs=ON_WRITE)

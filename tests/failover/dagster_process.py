@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 from dagster import DagsterInstance, execute_job
 from dagster._core.definitions.reconstruct import ReconstructableJob
-from entrepot.errors import EntrepotError
 from entrepot_dagster import rerun_failed
 from entrepot_io.connections import close_all
 
@@ -44,8 +44,8 @@ def main() -> None:
             os.environ.update(request["settings"])
             try:
                 answer: dict[str, Any] = {"runs": run_case(instance, request)}
-            except EntrepotError as error:
-                answer = {"error": f"{type(error).__name__}: {error}"}
+            except Exception:  # only this case fails
+                answer = {"error": traceback.format_exc()}
             close_all()
             answers.write(json.dumps(answer) + "\n")
 

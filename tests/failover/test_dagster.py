@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -18,10 +16,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import dagster_process
 import faults
 import pipeline as work
 from dagster import DagsterEventType, DagsterInstance, DagsterRun
+from dagster_host import TIMEOUT_SECONDS, JobProcess, create_instance_folder
 from entrepot_dagster.policy.policy_runtime import get_binding
 from entrepot_dagster.sensors import count_killed_steps
 from entrepot_dagster.values.keys import default_scope
@@ -47,7 +45,6 @@ FAILED_RUNS = {
 }
 # The policy's one retry of the killed step is not enough: it is killed again, and a user reruns it.
 EXTRA_RUNS = {("task_killed_on_last_try", "rerun"): {"join": 3}}
-TIMEOUT_SECONDS = 600.0
 STORE_VARIABLES = (
     "ENTREPOT_ADDRESS",
     "XDG_RUNTIME_DIR",
@@ -58,78 +55,17 @@ STORE_VARIABLES = (
 ENGINE_EVENT = DagsterEventType.ENGINE_EVENT
 
 
-class JobProcess:
-    """Process that runs the cases of this module, with step processes of one start method.
-
-    Args:
-        folder: directory of its instance and its log.
-        start: ``forkserver`` or ``spawn``; ``in_process``: steps are not processes.
-    """
-
-    def __init__(self, folder: Path, start: str) -> None:
-        self.home = create_instance_folder(folder / "home")
-        self.log = folder / "host.log"
-        self._case_count = 0
-        self._folder = folder
-        variables = {"DAGSTER_HOME": str(self.home), "FAILOVER_START": start}
-        variables[dagster_process.SETTINGS_VARIABLE] = str(folder / "settings.json")
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, dagster_process.__file__],
-                env=os.environ | variables,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                bufsize=1,
-                start_new_session=True,
-            )
-
-    def run(self, settings: dict[str, str], failed: str = "") -> list[str]:
-        """Run a case; return the IDs of its runs."""
-        self._case_count += 1
-        job_file = self._folder / f"case_{self._case_count}.py"
-        job_file.symlink_to(Path(__file__).with_name("dagster_jobs.py"))
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"jobs": str(job_file), "settings": settings, "failed": failed}) + "\n")
-        ready, _, _ = select.select([self._process.stdout], [], [], TIMEOUT_SECONDS)
-        assert ready, f"no answer within {TIMEOUT_SECONDS:g} s:\n{self.log_tail()}"
-        line = self._process.stdout.readline()
-        assert line, f"the host has ended:\n{self.log_tail()}"
-        answer: dict[str, Any] = json.loads(line)
-        assert "error" not in answer, answer
-        runs: list[str] = answer["runs"]
-        return runs
-
-    def log_tail(self) -> str:
-        """End of its log."""
-        return self.log.read_text(errors="replace")[-4000:]
-
-    def stop(self) -> None:
-        """Stop it and the server of its step processes."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(30.0)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-
-def create_instance_folder(folder: Path, extra_configuration: str = "") -> Path:
-    """Create a directory for a Dagster instance."""
-    folder.mkdir()
-    (folder / "dagster.yaml").write_text(f"telemetry:\n  enabled: false\n{extra_configuration}")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], JobProcess]]:
-    """``hosts(start)``: the host process with this start method, started on first use."""
+    """``hosts(start)``: the host process with this start method, started on first use.
+
+    A host that ended or hung in one test is replaced for the next.
+    """
     started: dict[str, JobProcess] = {}
 
     def get_process(start: str) -> JobProcess:
+        if start in started and not started[start].is_usable:
+            started.pop(start).stop()
         if start not in started:
             started[start] = JobProcess(tmp_path_factory.mktemp(f"host-{start}"), start)
         return started[start]
@@ -259,6 +195,7 @@ def test_a_fault(
     small = request.getfixturevalue("small") if policy == "disk_full" else None
     bench.prepare(fault, policy, tmp_path / "target", small)
     outcome, job_process = MATRIX[fault, policy], hosts(start)
+    log_size = job_process.log.stat().st_size
     runs = job_process.run(bench.settings)
     monkeypatch.setenv("ENTREPOT_EVENTS", bench.settings["ENTREPOT_EVENTS"])
     with DagsterInstance.from_config(str(job_process.home)) as instance:
@@ -277,6 +214,11 @@ def test_a_fault(
         outputs = metadata_by_step(instance, runs, DagsterEventType.HANDLED_OUTPUT)
         inputs = metadata_by_step(instance, runs, DagsterEventType.LOADED_INPUT)
         succeeded = has_succeeded(instance, runs[-1])
+    if fault in ("store_killed", "private_killed"):
+        # Logged once by a process that used the lost store: not by each step, nor by each attempt. Step processes that
+        # begin later never used it.
+        warnings = job_process.log_text(log_size).count("which this process now uses")
+        assert warnings == 1 if start == "in_process" else warnings <= 1, job_process.log_tail()
     start_counts = work.start_counts(bench.folder)
     expected = outcome.runs | EXTRA_RUNS.get((fault, policy), {})
     if outcome.reason:

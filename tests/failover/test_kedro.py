@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,7 +23,13 @@ from faults import MATRIX, SHORT_MATRIX
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 RESUME_ARGUMENTS = ("--only-missing-outputs",)
-ENTREPOT_RUNNER = ("--runner", "entrepot_kedro.EntrepotParallelRunner")
+PARALLEL_NODES = 2
+ENTREPOT_RUNNER = (
+    "--runner",
+    "entrepot_kedro.EntrepotParallelRunner",
+    "--runner-params",
+    f"max_workers={PARALLEL_NODES}",
+)
 RUNNERS = {
     "sequential": (),
     "async": ("--runner-params", "is_async=True"),
@@ -29,6 +37,7 @@ RUNNERS = {
     "parallel": ENTREPOT_RUNNER,
     "spawn": ENTREPOT_RUNNER,  # a fresh interpreter for each worker
 }
+IN_PROCESS_RUNNERS = ("sequential", "async", "thread")
 RUNNER_VARIABLES = {"spawn": {"KEDRO_MP_CONTEXT": "spawn"}}
 FULL_MATRIX = os.environ.get("ENTREPOT_FAULT_MATRIX") == "full"
 # For the other runners, only what is specific to them: nodes in threads and processes, which rerun what they miss.
@@ -127,6 +136,13 @@ def test_a_fault(
         assert code == 0, project.output_text
         assert int((project.work / "answer").read_text()) == work.ANSWER
     assert work.start_counts(project.work) == expected, project.output_text
+    if fault in ("store_killed", "private_killed"):
+        # Logged once by each process that used the lost store: not by each node, nor by each attempt.
+        processes = 1 if runner in IN_PROCESS_RUNNERS else 1 + PARALLEL_NODES
+        assert 1 <= project.output_text.count("which this process now uses") <= processes, project.output_text
+        losses = Counter(re.findall(r"Entrepot: object lost dataset:(\w+):", project.output_text))
+        assert set(losses) <= {"left", "right"}
+        assert set(losses.values()) == {1}, project.output_text
     kinds = {event.kind for event in events(project)}
     assert set(outcome.events) <= kinds, project.output_text
     # The events are in Kedro's own log.

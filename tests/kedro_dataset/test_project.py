@@ -64,14 +64,64 @@ def report(frame, model, producer):
         "processes": [producer, os.getpid()],
     }
 """,
+    "src/handoff/writing.py": """
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+ROWS = 1000
+WRITTEN = {"number": 7, "share": 0.5, "day": pd.Timestamp("2030-01-01"), "text": "z"}
+
+
+def first_row(frame):
+    return {column: str(frame[column].iloc[0]) for column in WRITTEN}
+
+
+def table():
+    return pd.DataFrame(
+        {
+            "number": np.arange(ROWS),
+            "share": np.linspace(0, 1, ROWS),
+            "day": pd.date_range("2026-01-01", periods=ROWS),
+            "text": ["a", "b"] * (ROWS // 2),
+        }
+    )
+
+
+def write_into(frame):
+    errors = {}
+    for column, value in WRITTEN.items():
+        try:
+            frame.loc[0, column] = value
+        except Exception as error:
+            errors[column] = error
+    Path("written.json").write_text(json.dumps({"failed": list(errors), "row": first_row(frame)}))
+    for error in errors.values():
+        raise error
+    return first_row(frame)
+
+
+def look(frame, after=None):
+    return first_row(frame)
+""",
     "src/handoff/pipeline_registry.py": """
 from kedro.pipeline import node, pipeline
 
-from handoff import nodes
+from handoff import nodes, writing
 
 
 def register_pipelines():
     return {
+        "writing": pipeline(
+            [
+                node(writing.table, None, "table", name="table"),
+                node(writing.write_into, "table", "written", name="write"),
+                node(writing.look, ["table", "written"], "report", name="look_after"),
+            ]
+        ),
+        "reading": pipeline([node(writing.look, "table", "report", name="look")]),
         "__default__": pipeline(
             [
                 node(nodes.make, None, ["frame", "producer"], name="make"),
@@ -159,3 +209,38 @@ def test_resuming_without_the_session_names_what_is_missing(project: Path, daemo
     output = " ".join((resumed.stdout + resumed.stderr).split())
     assert "not found in the DataCatalog" in output  # fails before the first node
     assert not (project / "report.json").exists()
+
+
+FIRST_ROW = {"number": "0", "share": "0.0", "day": "2026-01-01 00:00:00", "text": "a"}
+WRITTEN = {"number": "7", "share": "0.5", "day": "2030-01-01 00:00:00", "text": "z"}
+
+
+def test_writing_into_an_input_fails_and_names_the_setting(project: Path, daemon: Any) -> None:
+    variables = {"ENTREPOT_SESSION": "nightly", "COLUMNS": "2000"}  # the latter prevents wrapping of log lines
+    failed = kedro_run(project, daemon.address, "--pipeline", "writing", **variables)
+    assert failed.returncode != 0
+    output = " ".join((failed.stdout + failed.stderr).split())
+    assert "assignment destination is read-only" in output
+    advice = (
+        "Node 'write': Entrepot: inputs are read-only views of shared memory. To change one in place, copy it first "
+        '(value.copy()), or make inputs writable: copy="on_write" (copies only the pages that are written) or '
+        '"always", as an argument of the dataset or its pattern in the catalog (copy: on_write), or as ENTREPOT_COPY'
+    )
+    assert output.count(advice) == 1, output
+    # pandas does not write into a column of strings, but replaces it, so nothing fails.
+    written = json.loads((project / "written.json").read_text())
+    assert written == {"failed": ["number", "share", "day"], "row": FIRST_ROW | {"text": "z"}}
+    read = kedro_run(project, daemon.address, "--pipeline", "reading", **variables)
+    assert read.returncode == 0, read.stdout + read.stderr
+    assert read_report(project) == FIRST_ROW
+
+
+def test_with_the_setting_writing_changes_only_the_writers_copy(project: Path, daemon: Any) -> None:
+    catalog = project / "conf/base/catalog.yml"
+    type_line = "  type: entrepot_kedro.EntrepotDataset\n"
+    assert type_line in catalog.read_text()
+    catalog.write_text(catalog.read_text().replace(type_line, f"{type_line}  copy: on_write\n"))
+    process = kedro_run(project, daemon.address, "--pipeline", "writing")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert json.loads((project / "written.json").read_text()) == {"failed": [], "row": WRITTEN}
+    assert read_report(project) == FIRST_ROW

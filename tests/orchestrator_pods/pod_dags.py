@@ -18,6 +18,7 @@ from entrepot_airflow import DataLocalityCallback, pod_override
 from entrepot_io.sessions import kedro_session_in_airflow
 from entrepot_operator.placement.placement_hints import build_annotations
 from kube_api import serving
+from recorded_steps import Recorder
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 AIRFLOW_HOME = Path(os.environ["AIRFLOW_HOME"])
@@ -263,26 +264,39 @@ def pod_without_database() -> dict[str, Any]:
 
 def main() -> None:
     write_locations({})
+    recorder = Recorder(Path(sys.argv[1]))
     if "--without-database" in sys.argv:
-        Path(sys.argv[1]).write_text(json.dumps(pod_without_database()))
+        recorder.run("without database", pod_without_database)
         return
+    recorder.run("flow", run_flow)
+    recorder.run("operator", run_operator)
+
+
+def run_flow() -> dict[str, Any]:
+    """Run the DAG ``flow``; return the pods of its tasks in several situations."""
     run = flow.test()
     states = {str(ti.state) for ti in run.get_task_instances()}
-    results: dict[str, Any] = {"states": sorted(states), "entries": entries("flow")}
+    results: dict[str, Any] = {"states": sorted(states)}
+    values = entries("flow")
     raw = ObjectID.derive("project", kedro_session_in_airflow("flow", run.run_id), "dataset:raw")
-    results["entries"]["kedro"] = {"id": str(raw), "nbytes": 1000}
-    write_locations(results["entries"])
+    values["kedro"] = {"id": str(raw), "nbytes": 1000}
+    write_locations(values)
     results["first"] = executor_pods(run, 1)
-    write_locations(results["entries"], "other")
+    write_locations(values, "other")
     results["second"] = executor_pods(run, 2)
     results["refused"] = pod_error(run.get_task_instances()[0], "nearby")
     LOCATIONS.unlink()
     results["unknown"] = executor_pods(run, 3)
+    return results
+
+
+def run_operator() -> dict[str, Any]:
+    """Run the DAG ``operator``; return the pods that its operators created."""
+    LOCATIONS.unlink(missing_ok=True)
     with serving(AIRFLOW_HOME) as (api, _):
         run = operator.test()
-        results["operator"] = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
-        results["pods"], results["unanswered"] = api.pods, api.unimplemented
-    Path(sys.argv[1]).write_text(json.dumps(results))
+        states = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
+        return {"states": states, "pods": api.pods, "unanswered": api.unimplemented}
 
 
 if __name__ == "__main__":

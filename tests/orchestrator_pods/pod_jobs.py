@@ -29,6 +29,7 @@ from entrepot.ids import ObjectID
 from entrepot_dagster import EntrepotIOManager, entrepot_k8s_job_executor, placement_tags
 from entrepot_io.keys import dagster_asset_key, dagster_output_key
 from entrepot_io.sessions import SCOPE_SESSION, run_session
+from recorded_steps import Recorder
 
 DAGSTER_HOME = Path(os.environ["DAGSTER_HOME"])
 LOCATIONS = DAGSTER_HOME / "locations.json"
@@ -115,6 +116,45 @@ def output_id(run_id: str, step: str) -> str:
     return str(ObjectID.derive("tests", run_session("dagster", run_id), dagster_output_key([step, "result"])))
 
 
+def run_flow(instance: DagsterInstance, api: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Run the job ``flow``, which fails, and re-execute it from its failure."""
+    results: dict[str, Any] = {}
+    run_id = make_new_run_id()
+    objects = {output_id(run_id, "big"): {"node-a": 3_000_000}, output_id(run_id, "small"): {"node-b": 1_000_000}}
+    LOCATIONS.write_text(json.dumps({"version": 1, "objects": objects}))
+    flow_job = reconstructable(flow)
+    run = instance.create_run_for_job(
+        flow_job.get_definition(), run_id=run_id, run_config=config, job_code_origin=flow_job.get_python_origin()
+    )
+    results["first"] = execute_run(flow_job, run, instance).success
+    REPAIRED_MARK.touch()
+    options = ReexecutionOptions.from_failure(run_id, instance)
+    with execute_job(flow_job, instance, run_config=config, reexecution_options=options) as result:
+        results["second"] = result.success
+        results["messages"] = [
+            str(event.message)
+            for event in result.all_events
+            if event.event_specific_data is not None
+            and "entrepot/placement" in getattr(event.event_specific_data, "metadata", {})
+        ]
+    return results | {"jobs": list(api.jobs), "unanswered": list(api.unimplemented)}
+
+
+def run_reporting(instance: DagsterInstance, api: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Run a job that reads a materialized asset."""
+    jobs_before, unanswered_before = len(api.jobs), len(api.unimplemented)
+    asset_id = str(ObjectID.derive("tests", SCOPE_SESSION, dagster_asset_key(["raw"])))
+    LOCATIONS.write_text(json.dumps({"version": 1, "objects": {asset_id: {"node-c": 2_000_000}}}))
+    assert materialize([raw], instance=instance, resources=RESOURCES).success
+    with execute_job(reconstructable(reporting), instance, run_config=config) as result:
+        success = result.success
+    return {
+        "success": success,
+        "jobs": api.jobs[jobs_before:],
+        "unanswered": api.unimplemented[unanswered_before:],
+    }
+
+
 def main() -> None:
     from kube_api import serving
 
@@ -130,36 +170,10 @@ def main() -> None:
             }
         }
     }
-    results: dict[str, Any] = {}
+    recorder = Recorder(Path(sys.argv[1]))
     with serving(DAGSTER_HOME, run_command) as (api, _), DagsterInstance.get() as instance:
-        run_id = make_new_run_id()
-        asset_id = str(ObjectID.derive("tests", SCOPE_SESSION, dagster_asset_key(["raw"])))
-        objects = {
-            output_id(run_id, "big"): {"node-a": 3_000_000},
-            output_id(run_id, "small"): {"node-b": 1_000_000},
-            asset_id: {"node-c": 2_000_000},
-        }
-        LOCATIONS.write_text(json.dumps({"version": 1, "objects": objects}))
-        flow_job = reconstructable(flow)
-        run = instance.create_run_for_job(
-            flow_job.get_definition(), run_id=run_id, run_config=config, job_code_origin=flow_job.get_python_origin()
-        )
-        results["first"] = execute_run(flow_job, run, instance).success
-        REPAIRED_MARK.touch()
-        options = ReexecutionOptions.from_failure(run_id, instance)
-        with execute_job(flow_job, instance, run_config=config, reexecution_options=options) as result:
-            results["second"] = result.success
-            results["messages"] = [
-                str(event.message)
-                for event in result.all_events
-                if event.event_specific_data is not None
-                and "entrepot/placement" in getattr(event.event_specific_data, "metadata", {})
-            ]
-        assert materialize([raw], instance=instance, resources=RESOURCES).success
-        with execute_job(reconstructable(reporting), instance, run_config=config) as result:
-            results["reporting"] = result.success
-        results["jobs"], results["unanswered"] = api.jobs, api.unimplemented
-    Path(sys.argv[1]).write_text(json.dumps(results))
+        recorder.run("flow", lambda: run_flow(instance, api, config))
+        recorder.run("reporting", lambda: run_reporting(instance, api, config))
 
 
 if __name__ == "__main__":

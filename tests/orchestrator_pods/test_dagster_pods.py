@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pod_inspection import HOSTNAME, preferred_nodes
+from recorded_steps import StepResults, run_program
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
@@ -21,8 +21,8 @@ JOBS = Path(__file__).with_name("pod_jobs.py")
 
 
 @pytest.fixture(scope="module")
-def made(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Results of the jobs in pod_jobs.py, run with an instance stored in files."""
+def steps(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> StepResults:
+    """Outcomes of the jobs in pod_jobs.py, run with an instance stored in files."""
     home = tmp_path_factory.mktemp("dagster")
     launcher = {
         "module": "dagster_k8s",
@@ -38,67 +38,68 @@ def made(module_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     }
     (home / "dagster.yaml").write_text(json.dumps({"run_launcher": launcher, "telemetry": {"enabled": False}}))
     environment = os.environ | {"DAGSTER_HOME": str(home), "ENTREPOT_ADDRESS": module_daemon.address}
-    process = subprocess.run(
-        [sys.executable, str(JOBS), str(home / "found.json")],
-        env=environment,
-        cwd=JOBS.parent,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    steps = home / "steps.log"
-    output = process.stdout + process.stderr + (steps.read_text() if steps.exists() else "")
-    assert process.returncode == 0, output[-20_000:]
-    results: dict[str, Any] = json.loads((home / "found.json").read_text())
-    results["output"] = output[-20_000:]
+    file = home / "found.json"
+    results = run_program([sys.executable, str(JOBS), str(file)], file, environment=environment, folder=JOBS.parent)
+    log = home / "steps.log"
+    results.output += log.read_text(errors="replace") if log.exists() else ""
     return results
 
 
-def pod_templates(made: dict[str, Any], step: str) -> list[dict[str, Any]]:
+@pytest.fixture
+def flow(steps: StepResults) -> dict[str, Any]:
+    """Results of the job ``flow`` and its re-execution."""
+    results: dict[str, Any] = steps.value("flow")
+    return results
+
+
+def pod_templates(results: dict[str, Any], step: str) -> list[dict[str, Any]]:
     """The pod templates created for a step, one per launch."""
     return [
         manifest["spec"]["template"]
-        for manifest in made["jobs"]
+        for manifest in results["jobs"]
         if {"name": "DAGSTER_RUN_STEP_KEY", "value": step}
         in manifest["spec"]["template"]["spec"]["containers"][0]["env"]
     ]
 
 
-def test_the_steps_ran(made: dict[str, Any]) -> None:
-    assert (made["first"], made["second"], made["reporting"]) == (False, True, True), made["output"]
-    assert made["unanswered"] == []
-    assert {step: len(pod_templates(made, step)) for step in ("big", "small", "both", "choosy", "report")} == {
+def test_the_steps_ran(steps: StepResults, flow: dict[str, Any]) -> None:
+    assert (flow["first"], flow["second"]) == (False, True), steps.output[-20_000:]
+    assert flow["unanswered"] == []
+    assert {step: len(pod_templates(flow, step)) for step in ("big", "small", "both", "choosy")} == {
         "big": 1,
         "small": 1,
         "choosy": 1,
-        "report": 1,
         "both": 2,
     }
 
 
-def test_a_step_is_scheduled_near_its_inputs(made: dict[str, Any]) -> None:
-    assert preferred_nodes(pod_templates(made, "both")[0]) == {"node-a": 100, "node-b": 33}
+def test_a_step_is_scheduled_near_its_inputs(flow: dict[str, Any]) -> None:
+    assert preferred_nodes(pod_templates(flow, "both")[0]) == {"node-a": 100, "node-b": 33}
 
 
-def test_a_re_execution_is_scheduled_near_the_first_runs_outputs(made: dict[str, Any]) -> None:
-    assert preferred_nodes(pod_templates(made, "both")[1]) == {"node-a": 100, "node-b": 33}
-    assert any("prefers node-a" in message for message in made["messages"]), made["messages"]
+def test_a_re_execution_is_scheduled_near_the_first_runs_outputs(flow: dict[str, Any]) -> None:
+    assert preferred_nodes(pod_templates(flow, "both")[1]) == {"node-a": 100, "node-b": 33}
+    assert any("prefers node-a" in message for message in flow["messages"]), flow["messages"]
 
 
-def test_a_step_without_inputs_gets_the_store(made: dict[str, Any]) -> None:
-    (pod,) = pod_templates(made, "big")
+def test_a_step_without_inputs_gets_the_store(flow: dict[str, Any]) -> None:
+    (pod,) = pod_templates(flow, "big")
     assert preferred_nodes(pod) == {}
     (container,) = pod["spec"]["containers"]
     assert "/run/stores" in [mount["mountPath"] for mount in container["volumeMounts"]]
     assert "/run/stores" in [volume.get("hostPath", {}).get("path") for volume in pod["spec"]["volumes"]]
 
 
-def test_a_step_is_scheduled_near_materialized_assets(made: dict[str, Any]) -> None:
-    assert preferred_nodes(pod_templates(made, "report")[0]) == {"node-c": 100}
+def test_a_step_is_scheduled_near_materialized_assets(steps: StepResults) -> None:
+    reporting = steps.value("reporting")
+    assert reporting["success"], steps.output[-20_000:]
+    assert reporting["unanswered"] == []
+    (pod,) = pod_templates(reporting, "report")
+    assert preferred_nodes(pod) == {"node-c": 100}
 
 
-def test_tags_are_applied_and_the_authors_affinity_is_kept(made: dict[str, Any]) -> None:
-    (pod,) = pod_templates(made, "choosy")
+def test_tags_are_applied_and_the_authors_affinity_is_kept(flow: dict[str, Any]) -> None:
+    (pod,) = pod_templates(flow, "choosy")
     assert preferred_nodes(pod) == {"node-a": 100}
     node_affinity = pod["spec"]["affinity"]["nodeAffinity"]
     (term,) = node_affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -106,4 +107,4 @@ def test_tags_are_applied_and_the_authors_affinity_is_kept(made: dict[str, Any])
         {"key": "gpu", "operator": "Exists"},
         {"key": HOSTNAME, "operator": "In", "values": ["node-a"]},
     ]
-    assert not [manifest for manifest in made["jobs"] if "nodeName" in manifest["spec"]["template"]["spec"]]
+    assert not [manifest for manifest in flow["jobs"] if "nodeName" in manifest["spec"]["template"]["spec"]]
