@@ -61,7 +61,7 @@ test-exhaustive: cpp-tests  ## tests that take minutes and rarely fail: a wheel 
 	@$(PY) tools/run_tests.py exhaustive
 
 test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, the chart with Helm
-	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover --timeout 900
+	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover tests/examples/test_failover.py --timeout 900
 	@ENTREPOT_BUILD_HELM=1 $(PY) -m pytest tests/operator/packaging/test_helm.py --timeout 1300
 
 test-pandas2: build $(VENV2)/.developed  ## run the codec tests on pandas 2
