@@ -1,13 +1,15 @@
 # Tests: the folders of core/tests. Each has a CMakeLists.txt that calls
 #
 #   entrepot_test(<name> SOURCES <file>... [LIBS <target>...] [ARGS <argument>...] [TIMEOUT <seconds>]
-#                 [LABELS <label>...] [NO_MAIN] [PROCESSES <n>])
+#                 [LABELS <label>...] [NO_MAIN] [PROCESSES <n>] [SINGLE_THREADED])
 #
 # for each GoogleTest program. LIBS names layers (entrepot_shm, ...) and other targets. Object libraries are not linked
 # transitively, so a test lists every layer that it needs, and may use a fake instead of one. NO_MAIN: the sources have
-# their own main(). The label `slow` excludes a test from the fast tier.
+# their own main(). The label `slow` excludes a test from the fast tier. PROCESSES: the cores that it keeps busy, by
+# default one. SINGLE_THREADED: the program starts no thread, so ThreadSanitizer would find nothing in it, and it is not
+# built with it.
 function(entrepot_test name)
-  cmake_parse_arguments(arg "NO_MAIN" "TIMEOUT;PROCESSES" "SOURCES;LIBS;ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "NO_MAIN;SINGLE_THREADED" "TIMEOUT;PROCESSES" "SOURCES;LIBS;ARGS;LABELS" ${ARGN})
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "entrepot_test(${name}): SOURCES is empty")
   endif()
@@ -17,7 +19,13 @@ function(entrepot_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
+  if(arg_SINGLE_THREADED AND ENTREPOT_SANITIZE MATCHES "thread")
+    return()
+  endif()
   add_executable(${name} ${arg_SOURCES})
+  if(arg_SINGLE_THREADED)
+    entrepot_refuse_threads(${name})
+  endif()
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/core/tests")
   # Only the layers need optimization; tests take most of the compile time, and this halves it.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g1>)
@@ -32,6 +40,13 @@ function(entrepot_test name)
   endif()
   if(arg_PROCESSES)
     set_tests_properties(${name} PROPERTIES PROCESSORS ${arg_PROCESSES})
+  endif()
+endfunction()
+
+# Makes a program abort when it starts a thread. Sanitizers have a pthread_create() of their own.
+function(entrepot_refuse_threads name)
+  if(NOT ENTREPOT_SANITIZE)
+    target_sources(${name} PRIVATE "${PROJECT_SOURCE_DIR}/core/tests/fakes/no_threads.cpp")
   endif()
 endfunction()
 

@@ -29,6 +29,10 @@ sys.path.insert(0, str(Path(__file__).with_name("run_programs")))
 
 import kubecp_build
 
+# Where more threads are runnable than there are cores, as here, scikit-learn's threads spend most of their time in the
+# busy loops in which they wait for each other. OpenMP reads this when it is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Longer than any test needs, shorter than pytest's own timeout.
 WATCHDOG_SECONDS = 60.0
 

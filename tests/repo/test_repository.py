@@ -67,3 +67,12 @@ def test_locks_pin_every_package_by_hash_and_name_no_index(name: str) -> None:
 def test_scripts_can_be_run() -> None:
     for path in [ROOT / ".ci/run"]:
         assert path.stat().st_mode & 0o111, f"{path.name} is not executable"
+
+
+def test_make_lets_python_keep_what_it_compiles() -> None:
+    """Container images often set PYTHONDONTWRITEBYTECODE; then every process of the tests compiles its orchestrator."""
+    command = ["make", "--no-print-directory", "--eval", "show: ; @echo $${PYTHONDONTWRITEBYTECODE-unset}", "show"]
+    shown = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "unset\n"
