@@ -55,6 +55,39 @@ TEST(Leases, AFormerWriterGetsItsSegmentBackWithItsDescriptor) {
   h.expect_no_leak();
 }
 
+// As in a batch in a full store: values not yet sealed between holes, each smaller than the usual granule.
+TEST(Leases, AValueMayTakeAHoleWhenNothingLargerIsFree) {
+  Harness h(3 * kMiB);
+  const auto a = h.add_client("a");
+  const auto session = h.open();
+  std::uint64_t holes = 0;
+  std::optional<Result<LeaseGrant>> got;
+  const auto ask = [&](std::uint64_t bytes) {
+    got.reset();
+    h.store->lease({a, a + 100}, bytes, bytes, 0, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+    return got && got->is_ok();
+  };
+  while (ask(64 * kKiB)) {
+    SealSpec spec;
+    spec.id = numbered_id(holes++);
+    spec.session = session;
+    spec.blobs = {{(*got)->segment, (*got)->offset, 48 * kKiB}};
+    spec.buffers = {{kNewBlobBit, 0, 0, 48 * kKiB}};
+    spec.tree = "tree";
+    ASSERT_TRUE(h.seal(a, spec).status.is_ok());
+  }
+  ASSERT_GE(holes, 16U);
+  for (std::uint64_t number = 0; number < holes; ++number)
+    ASSERT_TRUE(h.remove(numbered_id(number)));
+  for (std::uint64_t number = 0; number < holes; ++number) {
+    ASSERT_TRUE(ask(40 * kKiB)) << number << ": " << got->status().to_string();
+    EXPECT_EQ((*got)->length, 40 * kKiB);
+    EXPECT_EQ((*got)->offset % 4096, 0U);
+  }
+  EXPECT_FALSE(ask(40 * kKiB));
+  EXPECT_TRUE(ask(8 * kKiB));
+}
+
 TEST(Leases, ADeadClientsMemoryReturns) {
   Harness h(5 * kMiB);
   const auto a = h.add_client("a");

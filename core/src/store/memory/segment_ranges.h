@@ -50,9 +50,8 @@ class SegmentRanges {
   // Returns the offset, or none if no free range is large enough.
   [[nodiscard]] std::optional<std::uint64_t> lease(std::uint64_t length, std::uint64_t granule = kLeaseGranule);
   // Returns as much of the largest free range as possible: offset and length.
-  [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> lease_up_to(std::uint64_t length,
-                                                                                   std::uint64_t min_length,
-                                                                                   std::uint64_t granule);
+  [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> lease_up_to(
+      std::uint64_t length, std::uint64_t min_length, std::uint64_t granule = kLeaseGranule);
   [[nodiscard]] Status lease_exactly(std::uint64_t offset, std::uint64_t length);  // kCorruptData unless it is free
   void lease_all_within(const SegmentTable::Leases& bounds);                       // what is free there
   [[nodiscard]] bool is_leased(std::uint64_t offset, std::uint64_t length) const;  // the whole range
