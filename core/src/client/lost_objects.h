@@ -22,8 +22,7 @@ class LostObjects {
 
   void add(std::vector<std::uint64_t> fingerprints);  // of all objects of a store that died; in any order
   [[nodiscard]] bool contains(std::uint64_t fingerprint) const;
-  void note_found(
-      std::uint64_t fingerprint);  // it is in the store again: if it is missing later, that store deleted it
+  void note_found(std::uint64_t fingerprint);  // in the store again: if it is missing later, that store deleted it
 
   [[nodiscard]] bool empty() const { return stores_.empty(); }
   [[nodiscard]] std::size_t size() const { return size_; }
