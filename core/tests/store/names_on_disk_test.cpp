@@ -271,7 +271,8 @@ class NamesModel {
       case 2:
       case 3:
         return request({{session, name}, key_of(id)}, [&] {
-          SealSpec spec = pick(3) == 0 ? h_.inline_spec(id, sessions_[session], std::to_string(changes_))
+          const std::string payload = std::to_string(changes_);  // the spec only refers to it
+          SealSpec spec = pick(3) == 0 ? h_.inline_spec(id, sessions_[session], payload)
                                        : h_.blob_spec(client_, id, sessions_[session], 20 * kKiB);
           spec.name = name;
           spec.replace = true;
