@@ -103,7 +103,6 @@ Result<std::vector<std::shared_ptr<SealedObject>>> ReconnectingClient::get(const
   if (wait.ms > 0) RETURN_IF_ERROR(check_not_lost(attachment, ids, interrupt));
   auto objects = attachment.client->get(ids, wait, interrupt);
   if (objects.is_ok()) note_found(attachment, ids);
-  if (objects.code() == Code::kObjectNotFound) RETURN_IF_ERROR(check_not_lost(attachment, ids, interrupt));
   return objects;
 }
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from entrepot import _core
 from entrepot._client.arguments import AnyID, timeout_seconds, to_id
 from entrepot._client.session import Session
+from entrepot.errors import ObjectNotFound
 from entrepot.ids import ObjectID
 
 
@@ -50,7 +51,12 @@ class Residency:
 
     def pin(self, oid: AnyID, timeout: float | None) -> Pin:
         object_id = to_id(oid)
-        return Pin(object_id, self._session.raw().get(object_id.binary, timeout_seconds(timeout)))
+        raw = self._session.raw()
+        try:
+            return Pin(object_id, raw.get(object_id.binary, timeout_seconds(timeout)))
+        except ObjectNotFound:
+            raw.refuse_lost([object_id.binary])
+            raise
 
     def evict(self, oids: Sequence[AnyID]) -> None:
         self._session.raw().evict([to_id(oid).binary for oid in oids])

@@ -131,7 +131,11 @@ class DirectObjects(ObjectAccess):
     ) -> tuple[Any, int]:
         mode, session, binary_id = copy_mode_number(copy), self.session, to_id(oid).binary
         raw = session.raw()
-        pinned_object = raw.get(binary_id, timeout_seconds(timeout))
+        try:
+            pinned_object = raw.get(binary_id, timeout_seconds(timeout))
+        except ObjectNotFound:
+            raw.refuse_lost([binary_id])
+            raise
         return (
             decode_object(pinned_object, copy, mode, allow_pickle=session.allow_pickle, store=store),
             pinned_object.generation,
@@ -147,7 +151,11 @@ class DirectObjects(ObjectAccess):
         remaining = [index for index, value in enumerate(values) if value is None]
         if remaining:
             missing = [ids[index] for index in remaining]
-            pinned_objects = raw.get_many(missing, wait)
+            try:
+                pinned_objects = raw.get_many(missing, wait)
+            except ObjectNotFound:
+                raw.refuse_lost(missing)
+                raise
             allow_pickle = self.session.allow_pickle
             for index, pinned_object in zip(remaining, pinned_objects, strict=True):
                 values[index] = decode_object(pinned_object, copy, mode, allow_pickle=allow_pickle, store=store)
