@@ -21,6 +21,7 @@ from entrepot_operator.kubernetes.objects import resource_path
 from kubecp_api import Manifest
 from paired_nodes import Kubelet, PairedNode, paired_nodes
 
+RUN_PROGRAMS = str(Path(__file__).parents[1] / "run_programs")  # what the orchestrators' scripts share
 TEST_FOLDER = Path(__file__).parent
 ZONES = {"flow-east": "east", "flow-west": "west", "flow-north": "north"}
 
@@ -52,7 +53,7 @@ def local_command(container: Manifest) -> list[str]:
 
 def run_orchestrator(home: Path, control_plane: Any, script: str, **variables: str) -> dict[str, Any]:
     """Run an orchestrator's script to its end; returns its results."""
-    environment = os.environ | {"KUBECONFIG": str(control_plane.kubeconfig)} | variables
+    environment = os.environ | {"KUBECONFIG": str(control_plane.kubeconfig), "PYTHONPATH": RUN_PROGRAMS} | variables
     command = [sys.executable, str(TEST_FOLDER / script), str(home / "found.json")]
     process = subprocess.run(command, env=environment, cwd=TEST_FOLDER, capture_output=True, text=True, timeout=240)
     assert process.returncode == 0, (process.stdout + process.stderr)[-20_000:]
