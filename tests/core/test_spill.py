@@ -137,8 +137,9 @@ def test_ten_times_the_memory_in_objects_of_any_size(tmp_path: Path, new_daemon:
 
 
 def test_a_full_quota_refuses_medium_objects_until_some_are_deleted(
-    tmp_path: Path, new_daemon: Callable[..., Any]
+    tmp_path: Path, new_daemon: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 5.0)
     size = 17_000
     daemon = new_daemon("16MiB", "--spill-path", str(tmp_path / "s"), "--spill-quota", "16MiB")
     with entrepot.connect(daemon.address, scope="tests") as store:
