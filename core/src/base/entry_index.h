@@ -1,7 +1,8 @@
 // EntryIndex: finds numbered entries of a table by a key that only the table has. It holds no keys: a number and a hash
 // for each entry, in a hash table with linear probing.
 //
-// EntryLists: lists of numbered entries, each entry in at most one of them, without an allocation for each.
+// EntryLists: lists of numbered entries, each entry in at most one of them, without an allocation for each. OwnedEntries:
+// such lists of numbered owners.
 #pragma once
 
 #include <cstddef>
@@ -131,6 +132,9 @@ class EntryLists {
   }
 
   [[nodiscard]] std::uint32_t next(std::uint32_t entry) const { return links_[entry].next; }
+  [[nodiscard]] bool contains(std::uint32_t entry) const {  // any of the lists
+    return entry < links_.size() && links_[entry].before != kUnlisted;
+  }
 
   // Returns the memory for entries from this number on, none of which may be in a list.
   void trim(std::uint32_t end) {
@@ -142,9 +146,31 @@ class EntryLists {
  private:
   struct Links {
     std::uint32_t next = kNoEntry;
-    std::uint32_t before = kNoEntry;
+    std::uint32_t before = kUnlisted;
   };
+  static constexpr std::uint32_t kUnlisted = kNoEntry - 1;
   std::vector<Links> links_;  // by entry
+};
+
+// Not synchronized.
+class OwnedEntries {
+ public:
+  void add(std::uint32_t owner, std::uint32_t entry) {
+    if (owner >= first_.size()) first_.resize(owner + std::size_t{1}, kNoEntry);
+    lists_.push_front(first_[owner], entry);
+  }
+  void remove(std::uint32_t owner, std::uint32_t entry) { lists_.remove(first_[owner], entry); }  // it must have it
+
+  // kNoEntry: it has none.
+  [[nodiscard]] std::uint32_t first(std::uint32_t owner) const {
+    return owner < first_.size() ? first_[owner] : kNoEntry;
+  }
+  [[nodiscard]] std::uint32_t next(std::uint32_t entry) const { return lists_.next(entry); }
+  void trim(std::uint32_t end) { lists_.trim(end); }  // as EntryLists::trim()
+
+ private:
+  EntryLists lists_;
+  std::vector<std::uint32_t> first_;  // by owner
 };
 
 }  // namespace entrepot

@@ -69,10 +69,26 @@ TEST(EntryLists, EachEntryIsInOneList) {
   EXPECT_EQ(even, kNoEntry);
   EXPECT_EQ(all(odd), (std::vector<std::uint32_t>{9, 7, 3, 1}));
   lists.remove(odd, 9);
+  EXPECT_FALSE(lists.contains(9));
+  EXPECT_TRUE(lists.contains(7));
+  EXPECT_FALSE(lists.contains(1'000));
   lists.trim(8);
   EXPECT_EQ(all(odd), (std::vector<std::uint32_t>{7, 3, 1}));
   lists.push_front(even, 12);
   EXPECT_EQ(all(even), (std::vector<std::uint32_t>{12}));
+}
+
+TEST(OwnedEntries, AnOwnerWithoutEntriesHasNone) {
+  OwnedEntries entries;
+  EXPECT_EQ(entries.first(3), kNoEntry);
+  entries.add(3, 7);
+  entries.add(3, 8);
+  EXPECT_EQ(entries.first(3), 8U);
+  EXPECT_EQ(entries.next(8), 7U);
+  EXPECT_EQ(entries.first(2), kNoEntry);
+  entries.remove(3, 8);
+  entries.remove(3, 7);
+  EXPECT_EQ(entries.first(3), kNoEntry);
 }
 
 }  // namespace

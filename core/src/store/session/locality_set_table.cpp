@@ -118,7 +118,7 @@ Result<std::uint32_t> LocalitySetTable::define(std::uint32_t session, std::strin
 void LocalitySetTable::drop_session(std::uint32_t session) {
   for (const std::uint32_t index : of_session(session)) {
     by_name_.erase(name_hash(session, name(index)), index);
-    of_session_.remove(first_of_session_[session], index);
+    of_session_.remove(session, index);
     table_.free(index);
     ENTREPOT_SYNC_POINT("set.freed");
   }
@@ -137,14 +137,12 @@ std::uint64_t LocalitySetTable::name_hash(std::uint32_t session, std::string_vie
 void LocalitySetTable::link(std::uint32_t index) {
   const std::uint32_t session = this->session(index);
   by_name_.insert(name_hash(session, name(index)), index);
-  if (session >= first_of_session_.size()) first_of_session_.resize(session + std::size_t{1}, kNoEntry);
-  of_session_.push_front(first_of_session_[session], index);
+  of_session_.add(session, index);
 }
 
 std::vector<std::uint32_t> LocalitySetTable::of_session(std::uint32_t session) const {
   std::vector<std::uint32_t> result;
-  if (session >= first_of_session_.size()) return result;
-  for (std::uint32_t index = first_of_session_[session]; index != kNoEntry; index = of_session_.next(index))
+  for (std::uint32_t index = of_session_.first(session); index != kNoEntry; index = of_session_.next(index))
     result.push_back(index);
   std::ranges::sort(result, {}, [&](std::uint32_t index) { return name(index); });
   return result;

@@ -55,8 +55,7 @@ class LocalitySetTable {
   const SessionTable* sessions_;
   EntryTable<LocalitySet> table_;
   EntryIndex by_name_;
-  EntryLists of_session_;
-  std::vector<std::uint32_t> first_of_session_;  // by session; kNoEntry: it has no sets
+  OwnedEntries of_session_;
 };
 
 }  // namespace entrepot

@@ -125,8 +125,7 @@ void NameTable::link(std::uint32_t index) {
     by_id_.replace(IdHash()(name.id), first, index);
   }
   of_id_.push_front(first, index);
-  if (name.session >= first_of_session_.size()) first_of_session_.resize(name.session + std::size_t{1}, kNoEntry);
-  of_session_.push_front(first_of_session_[name.session], index);
+  of_session_.add(name.session, index);
 }
 
 void NameTable::unlink(std::uint32_t index) {
@@ -139,7 +138,7 @@ void NameTable::unlink(std::uint32_t index) {
   } else if (first != before) {
     by_id_.replace(IdHash()(name.id), before, first);
   }
-  of_session_.remove(first_of_session_[name.session], index);
+  of_session_.remove(name.session, index);
 }
 
 void NameTable::drop(std::uint32_t index) {
@@ -156,9 +155,8 @@ void NameTable::drop_id(const IdBytes& id) {
 }
 
 void NameTable::drop_session(std::uint32_t session) {
-  if (session >= first_of_session_.size()) return;
-  while (first_of_session_[session] != kNoEntry)
-    drop(first_of_session_[session]);
+  while (of_session_.first(session) != kNoEntry)
+    drop(of_session_.first(session));
 }
 
 std::uint64_t NameTable::trim() {

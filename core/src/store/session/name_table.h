@@ -93,9 +93,8 @@ class NameTable {
   EntryIndex by_name_;
   EntryIndex by_id_;  // the first name of each object that has one
   EntryLists of_id_;
-  EntryLists of_session_;
-  std::vector<std::uint32_t> first_of_session_;  // by session; kNoEntry: it has no names
-  std::uint64_t version_ = 0;                    // highest assigned
+  OwnedEntries of_session_;
+  std::uint64_t version_ = 0;  // highest assigned
 };
 
 }  // namespace entrepot

@@ -202,33 +202,16 @@ void SessionTable::remove_opener(std::uint32_t index) {
 
 void SessionTable::add_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes) {
   SessionUsage& use = usage_of(index);
-  if (slot >= links_.size()) links_.resize(slot + std::size_t{1});
-  Links& links = links_[slot];
-  if (links.before != kUnlisted) return;
-  links = {use.first_slot, SessionUsage::kNoSlot};
-  if (use.first_slot != SessionUsage::kNoSlot) links_[use.first_slot].before = slot;
-  use.first_slot = slot;
+  if (listed_slots_.contains(slot)) return;
+  listed_slots_.push_front(use.first_slot, slot);
   use.objects += 1;
   use.bytes += bytes;
 }
 
-void SessionTable::trim_slots(std::uint32_t end) {
-  if (end >= links_.size()) return;
-  links_.resize(end);
-  links_.shrink_to_fit();
-}
-
 void SessionTable::drop_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes) {
-  if (!is_known(index)) return;
-  if (slot >= links_.size() || links_[slot].before == kUnlisted) return;
+  if (!is_known(index) || !listed_slots_.contains(slot)) return;
   SessionUsage& use = usage_[index];
-  const Links links = std::exchange(links_[slot], Links{});
-  if (links.next != SessionUsage::kNoSlot) links_[links.next].before = links.before;
-  if (links.before != SessionUsage::kNoSlot) {
-    links_[links.before].next = links.next;
-  } else {
-    use.first_slot = links.next;
-  }
+  listed_slots_.remove(use.first_slot, slot);
   use.objects -= 1;
   use.bytes -= bytes;
 }
@@ -236,7 +219,7 @@ void SessionTable::drop_object(std::uint32_t index, std::uint32_t slot, std::uin
 std::vector<std::uint32_t> SessionTable::slots_of(std::uint32_t index) const {
   std::vector<std::uint32_t> slots;
   slots.reserve(use(index).objects);
-  for (std::uint32_t slot = use(index).first_slot; slot != SessionUsage::kNoSlot; slot = links_[slot].next)
+  for (std::uint32_t slot = use(index).first_slot; slot != kNoEntry; slot = listed_slots_.next(slot))
     slots.push_back(slot);
   return slots;
 }

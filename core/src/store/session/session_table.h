@@ -30,12 +30,11 @@ struct SessionLimits {
 
 // Derived state of a session; private to the daemon.
 struct SessionUsage {
-  std::uint64_t bytes = 0;             // payload
-  std::uint32_t objects = 0;           // sealed ones
-  std::uint32_t first_slot = kNoSlot;  // head of the list linked through SessionTable's links
-  std::uint32_t opened_by = 0;         // connections that have it open; it does not expire while there are any
-  bool exists = false;                 // the session exists: live or dead
-  static constexpr std::uint32_t kNoSlot = 0xffff'ffffU;
+  std::uint64_t bytes = 0;              // payload
+  std::uint32_t objects = 0;            // sealed ones
+  std::uint32_t first_slot = kNoEntry;  // head of its list in SessionTable's listed_slots_
+  std::uint32_t opened_by = 0;          // connections that have it open; it does not expire while there are any
+  bool exists = false;                  // the session exists: live or dead
 };
 
 // Guarded by the daemon's thread.
@@ -69,7 +68,8 @@ class SessionTable {
   void remove_opener(std::uint32_t index);
 
   void add_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes);
-  void trim_slots(std::uint32_t end);  // no object has this slot or a higher one: returns what they needed
+  // No object has this slot or a higher one: returns what they needed.
+  void trim_slots(std::uint32_t end) { listed_slots_.trim(end); }
   void drop_object(std::uint32_t index, std::uint32_t slot, std::uint64_t bytes);
   // kStoreFull if one more object of `bytes` exceeds the session's limits; `freed_*` leave with it (a replacement).
   [[nodiscard]] Status check_limits(std::uint32_t index, std::uint64_t bytes, std::uint64_t freed_bytes,
@@ -108,12 +108,7 @@ class SessionTable {
   // Handles and descriptions of the most recently removed sessions
   std::deque<std::pair<std::uint32_t, std::string>> removed_;
   // The objects of a session form a list through their slots: eight bytes per object, no allocation on seal.
-  struct Links {
-    std::uint32_t next = SessionUsage::kNoSlot;
-    std::uint32_t before = kUnlisted;
-  };
-  static constexpr std::uint32_t kUnlisted = 0xffff'fffeU;
-  std::vector<Links> links_;  // by slot
+  EntryLists listed_slots_;
 };
 
 }  // namespace entrepot
