@@ -202,9 +202,11 @@ void Store::run_pending() {
   try_rooms();
   if (!pending_.leases().empty()) try_leases();
   const bool urgent = !pending_.leases().empty() || !pending_.rooms().empty();
-  pool_.keep_free(room_.headroom_bytes());
-  if (!urgent) pool_.top_up(!burst_.in_progress());
-  pool_.keep_free(0);
+  if (!urgent) {
+    pool_.keep_free(room_.headroom_bytes());
+    pool_.top_up(!burst_.in_progress());
+    pool_.keep_free(0);
+  }
   surplus_.track();
   if (pending_.waits_for_warm_memory() && (pool_.warm_done() || !pool_.warm_note().empty())) {
     for (const PendingProvision& request : pending_.take_provisions())
