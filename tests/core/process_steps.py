@@ -98,19 +98,25 @@ class Tracer:
             pass
         self._request(_SYSCALL, pid)
 
+    def _stop_of(self, tid: int) -> int | None:
+        """Return the wait status of a traced thread that stopped; a thread that ended is forgotten."""
+        try:
+            changed, status = os.waitpid(tid, os.WNOHANG | _ALL_CHILDREN)
+        except ChildProcessError:
+            del self._traced[tid]
+            return None
+        if changed and os.WIFSTOPPED(status):
+            return status
+        if changed:
+            del self._traced[tid]
+        return None
+
     def _next_stop(self, end: float) -> tuple[int, int]:
         """Wait until a traced thread stops; threads that ended are forgotten."""
         while True:
             for tid in list(self._traced):
-                try:
-                    stopped, status = os.waitpid(tid, os.WNOHANG | _ALL_CHILDREN)
-                except ChildProcessError:
-                    del self._traced[tid]
-                    continue
-                if stopped and os.WIFSTOPPED(status):
+                if (status := self._stop_of(tid)) is not None:
                     return tid, status
-                if stopped:
-                    del self._traced[tid]
             self._adopt_children()
             if time.monotonic() > end:
                 pytest.fail(f"no process came to the step; traced: {self._traced}")
@@ -210,15 +216,8 @@ class Tracer:
                 if tid not in interrupted:
                     self._request(_INTERRUPT, tid)
                     interrupted.add(tid)
-                try:
-                    stopped, status = os.waitpid(tid, os.WNOHANG | _ALL_CHILDREN)
-                except ChildProcessError:
-                    del self._traced[tid]
-                    continue
-                if stopped and os.WIFSTOPPED(status):
+                if (status := self._stop_of(tid)) is not None:
                     self.release(tid, self._signal_of(status))
-                elif stopped:
-                    del self._traced[tid]
             time.sleep(0.0005)
 
     def close(self) -> None:
