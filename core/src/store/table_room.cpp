@@ -73,7 +73,13 @@ TableRoom::Room TableRoom::make() {
     if (deps_.budget.free_bytes() >= bytes || deps_.pool.reclaim(bytes)) return Room::kMade;
     if (!deps_.pager.reclaim(bytes + std::max(headroom_bytes(), kLeastHeadroom), Pager::Purpose::kNew)) break;
   }
-  return deps_.pager.may_make_room() ? Room::kComing : Room::kNone;
+  return deps_.pager.may_make_room() || holds_unsealed_memory() ? Room::kComing : Room::kNone;
+}
+
+// Clients return what they do not use of their leases when others wait, and objects come and go: with that much beside
+// the sealed objects, a whole segment is likely to become free soon.
+bool TableRoom::holds_unsealed_memory() const {
+  return deps_.pool.committed_bytes() >= deps_.pool.blob_bytes() + deps_.pool.small_segment_bytes();
 }
 
 }  // namespace entrepot

@@ -2,7 +2,7 @@
 // clients.
 //
 //   refused ──unneeded pages, free segments, clean objects──▶ room is made ──▶ tried again
-//      ├──nothing can leave before it is written──▶ coming: the request may wait for that, and try again
+//      ├──objects must be written first, or leases returned──▶ coming: the request may wait for that, and try again
 //      └──nothing can leave at all──▶ none: the refusal stands
 //
 // New segments leave head-room, so that this seldom happens; and when the tables have used it up, objects are evicted
@@ -55,6 +55,7 @@ class TableRoom {
  private:
   enum class Room : std::uint8_t { kMade, kComing, kNone };
   [[nodiscard]] Room make();  // for what the budget refused last
+  [[nodiscard]] bool holds_unsealed_memory() const;
 
   static const Status& status_of(const Status& status) { return status; }
   static const Status& status_of(const SealOutcome& outcome) { return outcome.status; }

@@ -185,6 +185,37 @@ TEST_F(Room, WithoutAnythingThatCanLeaveARefusalComesAtOnceWithTheNumbers) {
   EXPECT_TRUE(put(6000, kMedium).is_ok());
 }
 
+// The segments have taken the whole budget, but nothing in them is sealed.
+TEST(RoomWithoutSpilling, ASealWaitsForLeasesToBeReturned) {
+  Harness h(12 * kMiB);
+  const std::uint32_t client = h.add_client();
+  const std::uint32_t other = h.add_client();
+  const RequestOrigin origin{client, client + 100};
+  const std::uint32_t session = h.open("run");
+  std::vector<LeaseGrant> leases;
+  while (h.store->budget().free_bytes() >= 2 * kMiB)
+    leases.push_back(h.lease(other, 2 * kMiB, 2 * kMiB));
+  ASSERT_GE(leases.size(), 4U);
+  while (h.store->budget().reserve(BudgetItem::kSets, 4096).is_ok()) {
+  }
+  std::uint64_t number = 0;
+  const auto put_small = [&] { return h.seal(client, h.inline_spec(numbered_id(number), session, "x")).status; };
+  Status status;
+  while (number < 8000 && (status = put_small()).is_ok())
+    ++number;
+  ASSERT_EQ(status.code(), Code::kStoreFull);
+  ASSERT_TRUE(h.store->room_is_coming()) << status.to_string();
+  bool answered = false;
+  h.store->when_room(origin, [&](bool last) { return answered = last || (status = put_small()).is_ok(); });
+  h.store->run_pending();
+  EXPECT_FALSE(answered);
+  for (const LeaseGrant& lease : leases)
+    ASSERT_TRUE(h.store->unlease(other, lease.segment, lease.offset, lease.length, true).is_ok());
+  h.store->run_pending();
+  EXPECT_TRUE(answered);
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+}
+
 TEST_F(Room, SegmentsLeaveHeadroomForWhatIsWrittenIntoThem) {
   for (std::uint64_t number = 0; number < 64; ++number)
     ASSERT_TRUE(put(number, kMedium).is_ok());
