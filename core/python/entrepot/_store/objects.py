@@ -11,7 +11,7 @@ from entrepot._client.info import PutResult
 from entrepot._client.session import Session
 from entrepot._codecs.encoding import decode_object, encode_item
 from entrepot._collections.deletion import delete_object
-from entrepot.codec import CopyMode, inlined_bytes
+from entrepot.codec import CopyMode
 from entrepot.durable import Durable
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
@@ -33,7 +33,7 @@ class ObjectAccess(ABC):
 
     @abstractmethod
     def put_item(self, store: AnyStore, item: _core.Item) -> tuple[int, int, bool]:
-        """Seal one object; return its generation and size, and whether an identical one existed."""
+        """Seal one object; return its generation, the size of its buffers, and whether an identical one existed."""
 
     @abstractmethod
     def put_items(self, store: AnyStore, items: list[_core.Item]) -> None:
@@ -111,7 +111,7 @@ class DirectObjects(ObjectAccess):
 
     def put_item(self, store: AnyStore, item: _core.Item) -> tuple[int, int, bool]:
         ((_, generation, existed, nbytes),) = self.session.raw().put([item], PUT_WAIT_SECONDS)
-        return generation, nbytes + inlined_bytes(item[5]), existed
+        return generation, nbytes, existed
 
     def put_items(self, store: AnyStore, items: list[_core.Item]) -> None:
         if items:

@@ -30,7 +30,7 @@ from entrepot._codecs.blob import BlobWriter, blob_tree
 from entrepot._store import object_info, objects
 from entrepot._store.access import access_to
 from entrepot._store.objects import ObjectAccess, to_item
-from entrepot.codec import COPY_MODES, AllowPickle, CopyMode
+from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, inlined_bytes
 from entrepot.durable import Durable
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
@@ -129,7 +129,9 @@ class Store:
             Timeout: the daemon did not answer, or the value is stored, but the disk still says that the name or the ID
                 leads to its former object: after 20 seconds.
         """
-        return self._put(value, id, name, replace, locality_set, consumers)[0]
+        oid, item = self._new_item(value, id, name, replace, locality_set, consumers)
+        self._objects.put_item(self, item)
+        return oid
 
     def put_versioned(
         self,
@@ -150,7 +152,9 @@ class Store:
             ID, generation and size of the object that this call sealed, or of the identical one that already existed.
             A caller that keeps the generation with the ID can tell later whether the value has been replaced.
         """
-        return PutResult(*self._put(value, id, name, replace, locality_set, consumers))
+        oid, item = self._new_item(value, id, name, replace, locality_set, consumers)
+        generation, nbytes, existed = self._objects.put_item(self, item)
+        return PutResult(oid, generation, nbytes + inlined_bytes(item[5]), existed)
 
     def put_many(self, values: Iterable[Any], *, ids: Sequence[AnyID] | None = None) -> list[ObjectID]:
         """Store several values in one round trip.
@@ -770,7 +774,7 @@ class Store:
     def _item(self, value: Any, oid: ObjectID, fresh: bool, name: str = "", replace: bool = False) -> _core.Item:
         return to_item(self._session, value, oid, fresh, name, replace)
 
-    def _put(
+    def _new_item(
         self,
         value: Any,
         id: AnyID | None,
@@ -778,14 +782,14 @@ class Store:
         replace: bool,
         locality_set: LocalitySetOrName | None,
         consumers: int | None,
-    ) -> tuple[ObjectID, int, int, bool]:
+    ) -> tuple[ObjectID, _core.Item]:
         oid, fresh = new_id(id)
         if replace is not False:
             replace = arguments.checked_boolean("replace", replace)
         item = to_item(self._session, value, oid, fresh, checked_name(name) if name is not None else "", replace)
         if locality_set is not None or consumers is not None:
             item = self._locality_sets.with_usage(item, locality_set, consumers)
-        return oid, *self._objects.put_item(self, item)
+        return oid, item
 
     def _put_item(self, item: _core.Item) -> tuple[int, int, bool]:
         return self._objects.put_item(self, item)
