@@ -98,13 +98,7 @@ std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout)
     put_items.push_back(item_from(nb::cast<nb::tuple>(fields), exports));
   const std::uint32_t wait = milliseconds(timeout);
   const auto results = client.run([&](const Attachment& attachment) {
-    const Status resolved = client.reconnecting_client().resolve_handles(attachment, put_items, signal_interrupt());
-    if (!resolved.is_ok()) return std::vector<PutResult>(put_items.size(), PutResult{.status = resolved});
-    auto done = attachment.client->put(put_items, wait, signal_interrupt());
-    for (std::size_t i = 0; i < done.size(); ++i) {
-      if (done[i].status.is_ok()) client.reconnecting_client().note_found(attachment, std::span(&put_items[i].id, 1));
-    }
-    return done;
+    return client.reconnecting_client().put(attachment, put_items, wait, signal_interrupt());
   });
   std::vector<Sealed> done;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -199,14 +193,7 @@ void add_methods(nb::class_<PyClient>& cls) {
             Exports exports;
             PutItem item = item_from(fields, exports);
             const PutResult result = client.run([&](const Attachment& attachment) {
-              Status ready = ReconnectingClient::check_blob(attachment, *blob);
-              if (ready.is_ok())
-                ready =
-                    client.reconnecting_client().resolve_handles(attachment, std::span(&item, 1), signal_interrupt());
-              if (!ready.is_ok()) return PutResult{.status = std::move(ready)};
-              auto done = attachment.client->seal(*blob, item, signal_interrupt());
-              if (done.status.is_ok()) client.reconnecting_client().note_found(attachment, std::span(&item.id, 1));
-              return done;
+              return client.reconnecting_client().seal(attachment, *blob, item, signal_interrupt());
             });
             check(result.status);
             return sealed(result, blob->bytes());
@@ -218,15 +205,7 @@ void add_methods(nb::class_<PyClient>& cls) {
             Exports exports;
             PutItem item = item_from(fields, exports);
             const PutResult result = client.run([&](const Attachment& attachment) {
-              Status ready =
-                  client.reconnecting_client().resolve_handles(attachment, std::span(&item, 1), signal_interrupt());
-              for (const auto& blob : blobs) {
-                if (ready.is_ok()) ready = ReconnectingClient::check_blob(attachment, *blob);
-              }
-              if (!ready.is_ok()) return PutResult{.status = std::move(ready)};
-              auto done = attachment.client->seal_parts(blobs, item, signal_interrupt());
-              if (done.status.is_ok()) client.reconnecting_client().note_found(attachment, std::span(&item.id, 1));
-              return done;
+              return client.reconnecting_client().seal_parts(attachment, blobs, item, signal_interrupt());
             });
             check(result.status);
             return sealed(result, payload_bytes(item));

@@ -72,13 +72,8 @@ void add_sessions_and_names(nb::class_<PyClient>& cls) {
           "resolve_name",
           [](PyClient& client, std::uint64_t session, const std::string& name, double timeout) {
             const Wait wait = milliseconds(timeout);
-            const IdBytes id = check(client.run(wait.limit, [&](const Attachment& attachment) -> Result<IdBytes> {
-              ASSIGN_OR_RETURN(const auto number,
-                               client.reconnecting_client().session_number(attachment, session, signal_interrupt()));
-              auto resolved = attachment.client->resolve_name(number, name, wait, signal_interrupt());
-              // A name refers to a sealed object.
-              if (resolved.is_ok()) client.reconnecting_client().note_found(attachment, std::span(&*resolved, 1));
-              return resolved;
+            const IdBytes id = check(client.run(wait.limit, [&](const Attachment& attachment) {
+              return client.reconnecting_client().resolve_name(attachment, session, name, wait, signal_interrupt());
             }));
             return nb::bytes(reinterpret_cast<const char*>(id.data()), id.size());
           },

@@ -230,17 +230,13 @@ int32_t entrepot_put(entrepot_client* client, const entrepot_item* item, uint32_
     entrepot::PutItem put_item;
     RETURN_IF_ERROR(convert(*client->access, item, put_item));
     auto& reconnecting_client = *client->access->reconnecting_client;
-    return finish(reconnecting_client.run(
-                      client->interrupt_check(),
-                      [&](const Attachment& attachment) -> entrepot::PutResult {
-                        Status resolved = reconnecting_client.resolve_handles(attachment, std::span(&put_item, 1),
-                                                                              client->interrupt_check());
-                        if (!resolved.is_ok()) return {.status = std::move(resolved)};
-                        auto put =
-                            attachment.client->put(std::span(&put_item, 1), wait_ms, client->interrupt_check()).front();
-                        if (put.status.is_ok()) reconnecting_client.note_found(attachment, std::span(&put_item.id, 1));
-                        return put;
-                      }),
+    return finish(reconnecting_client.run(client->interrupt_check(),
+                                          [&](const Attachment& attachment) {
+                                            return reconnecting_client
+                                                .put(attachment, std::span(&put_item, 1), wait_ms,
+                                                     client->interrupt_check())
+                                                .front();
+                                          }),
                   generation);
   });
 }
@@ -303,18 +299,10 @@ int32_t entrepot_blob_seal(entrepot_blob* blob, const entrepot_item* item, uint3
     entrepot::PutItem put_item;
     RETURN_IF_ERROR(convert(*blob->access, item, put_item));
     auto& reconnecting_client = *blob->access->reconnecting_client;
-    return finish(reconnecting_client.run(
-                      {},
-                      [&](const Attachment& attachment) -> entrepot::PutResult {
-                        Status ready = entrepot::ReconnectingClient::check_blob(attachment, *blob->blob);
-                        if (ready.is_ok())
-                          ready = reconnecting_client.resolve_handles(attachment, std::span(&put_item, 1), {});
-                        if (!ready.is_ok()) return {.status = std::move(ready)};
-                        auto sealed = attachment.client->seal(*blob->blob, put_item, {});
-                        if (sealed.status.is_ok())
-                          reconnecting_client.note_found(attachment, std::span(&put_item.id, 1));
-                        return sealed;
-                      }),
+    return finish(reconnecting_client.run({},
+                                          [&](const Attachment& attachment) {
+                                            return reconnecting_client.seal(attachment, *blob->blob, put_item, {});
+                                          }),
                   generation);
   });
 }

@@ -96,6 +96,51 @@ Status ReconnectingClient::reattach_in_turn(const AttachmentPtr& ended, const St
   return Status::ok();
 }
 
+// ---- objects ----
+
+std::vector<PutResult> ReconnectingClient::put(const Attachment& attachment, std::span<PutItem> items,
+                                               std::uint32_t wait_ms, const Interrupt& interrupt) {
+  const Status resolved = resolve_handles(attachment, items, interrupt);
+  if (!resolved.is_ok()) return std::vector<PutResult>(items.size(), PutResult{.status = resolved});
+  std::vector<PutResult> results = attachment.client->put(items, wait_ms, interrupt);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i].status.is_ok()) note_found(attachment, std::span(&items[i].id, 1));
+  }
+  return results;
+}
+
+PutResult ReconnectingClient::seal(const Attachment& attachment, WritableBlob& blob, PutItem& item,
+                                   const Interrupt& interrupt) {
+  Status ready = check_blob(attachment, blob);
+  if (ready.is_ok()) ready = resolve_handles(attachment, std::span(&item, 1), interrupt);
+  if (!ready.is_ok()) return {.status = std::move(ready)};
+  PutResult result = attachment.client->seal(blob, item, interrupt);
+  if (result.status.is_ok()) note_found(attachment, std::span(&item.id, 1));
+  return result;
+}
+
+PutResult ReconnectingClient::seal_parts(const Attachment& attachment,
+                                         std::span<const std::shared_ptr<WritableBlob>> blobs, PutItem& item,
+                                         const Interrupt& interrupt) {
+  Status ready = resolve_handles(attachment, std::span(&item, 1), interrupt);
+  for (const auto& blob : blobs) {
+    if (ready.is_ok()) ready = check_blob(attachment, *blob);
+  }
+  if (!ready.is_ok()) return {.status = std::move(ready)};
+  PutResult result = attachment.client->seal_parts(blobs, item, interrupt);
+  if (result.status.is_ok()) note_found(attachment, std::span(&item.id, 1));
+  return result;
+}
+
+Result<IdBytes> ReconnectingClient::resolve_name(const Attachment& attachment, std::uint64_t session,
+                                                 const std::string& name, const Wait& wait,
+                                                 const Interrupt& interrupt) {
+  ASSIGN_OR_RETURN(const std::uint32_t number, session_number(attachment, session, interrupt));
+  Result<IdBytes> resolved = attachment.client->resolve_name(number, name, wait, interrupt);
+  if (resolved.is_ok()) note_found(attachment, std::span(&*resolved, 1));
+  return resolved;
+}
+
 Result<std::vector<std::shared_ptr<SealedObject>>> ReconnectingClient::get(const Attachment& attachment,
                                                                            std::span<const IdBytes> ids,
                                                                            const Wait& wait,

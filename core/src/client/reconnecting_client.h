@@ -97,12 +97,20 @@ class ReconnectingClient : public ForkWatcher {
   }
   // kInstanceLost for a set of an earlier attachment.
   [[nodiscard]] static Result<std::uint32_t> set_number(const Attachment& attachment, std::uint64_t set);
-  // kInstanceLost for a blob created in an earlier attachment.
-  [[nodiscard]] static Status check_blob(const Attachment& attachment, const WritableBlob& blob);
-  // Replaces the handles in all items by numbers of this attachment.
-  [[nodiscard]] Status resolve_handles(const Attachment& attachment, std::span<PutItem> items,
-                                       const Interrupt& interrupt);
 
+  // --- objects: Client's methods of the same names, except that
+  //   - the items' handles are resolved: `session` and `locality_set` become numbers of this attachment;
+  //   - a blob created in an earlier attachment fails with kInstanceLost;
+  //   - if an object that was found in the store is missing later, it was not lost with an earlier store
+  [[nodiscard]] std::vector<PutResult> put(const Attachment& attachment, std::span<PutItem> items,
+                                           std::uint32_t wait_ms, const Interrupt& interrupt);
+  [[nodiscard]] PutResult seal(const Attachment& attachment, WritableBlob& blob, PutItem& item,
+                               const Interrupt& interrupt);
+  [[nodiscard]] PutResult seal_parts(const Attachment& attachment, std::span<const std::shared_ptr<WritableBlob>> blobs,
+                                     PutItem& item, const Interrupt& interrupt);
+  // `session` is a handle. A name refers to a sealed object.
+  [[nodiscard]] Result<IdBytes> resolve_name(const Attachment& attachment, std::uint64_t session,
+                                             const std::string& name, const Wait& wait, const Interrupt& interrupt);
   // Client::get, except that it does not wait for objects that were in a store that is gone and are in no other:
   // kObjectLost at once.
   [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(const Attachment& attachment,
@@ -111,8 +119,6 @@ class ReconnectingClient : public ForkWatcher {
   // kObjectLost if one of these objects was in a store that is gone, and is in no other.
   [[nodiscard]] Status check_not_lost(const Attachment& attachment, std::span<const IdBytes> ids,
                                       const Interrupt& interrupt);
-  // Objects seen in the store: if they are missing later, they were not lost with an earlier store.
-  void note_found(const Attachment& attachment, std::span<const IdBytes> ids);
 
   // --- ForkWatcher
   void before_fork() override { mutex_.lock(); }
@@ -131,6 +137,12 @@ class ReconnectingClient : public ForkWatcher {
     std::vector<std::uint64_t> handles;  // handles returned to callers
   };
   using SessionName = std::pair<std::string, std::string>;  // scope, name
+
+  // Objects seen in the store: if they are missing later, they were not lost with an earlier store.
+  void note_found(const Attachment& attachment, std::span<const IdBytes> ids);
+  [[nodiscard]] Status resolve_handles(const Attachment& attachment, std::span<PutItem> items,
+                                       const Interrupt& interrupt);
+  [[nodiscard]] static Status check_blob(const Attachment& attachment, const WritableBlob& blob);
 
   ReconnectingClient(ConnectOptions options, Hooks hooks) : options_(std::move(options)), hooks_(std::move(hooks)) {}
   [[nodiscard]] Status reattach(AttachmentPtr& attachment, const Status& failure, os::Deadline limit,

@@ -1,5 +1,6 @@
 #include "daemon/address.h"
 
+#include <charconv>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "os/files.h"
 #include "os/log.h"
 #include "os/process.h"
+#include "os/process_handle.h"
 #include "os/socket.h"
 
 namespace entrepot {
@@ -18,6 +20,8 @@ namespace {
 
 constexpr std::uint64_t kConnectMs = 1'000;
 constexpr std::uint64_t kFinishMs = 1'000;  // for a look that is under way when this daemon ends
+constexpr std::uint64_t kEndingOwnerMs = 5'000;
+constexpr std::uint64_t kPauseMs = 5;
 constexpr std::uint64_t kMaxTextBytes = 64;
 constexpr std::string_view kHasStore = "has a store\n";
 constexpr DescriptorTag kLockTag{DescriptorKind::kAddressLock, 0};
@@ -28,6 +32,34 @@ std::uint32_t listener_at(const std::string& path) {
   if (!socket.is_ok()) return 0;
   const auto peer = os::peer_credentials(socket->get());
   return peer.is_ok() ? peer->pid : 0;
+}
+
+// The number of the keeper, as the lock file has it; empty if it does not say.
+std::string owner_of(const std::string& socket_path) {
+  const auto text = os::read_file(address_lock_path(socket_path), kMaxTextBytes);
+  return text.is_ok() ? text->substr(0, text->find('\n')) : "";
+}
+
+bool is_owner_ending(const std::string& socket_path) {
+  const std::string owner = owner_of(socket_path);
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(owner.data(), owner.data() + owner.size(), pid);
+  return error == std::errc{} && pid > 0 && os::is_ending(pid);
+}
+
+// For a process that did not get the lock.
+Status address_in_use_error(const std::string& socket_path, const Status& why) {
+  const std::uint32_t listener = listener_at(socket_path);
+  const std::string owner = owner_of(socket_path);
+  if (listener != 0 || os::file_exists(socket_path) || owner.empty()) {
+    const std::string who = listener != 0 ? concat(" (process ", listener, ")") : "";
+    return why.with_context(concat("another entrepotd", who, " is starting or running at ", socket_path));
+  }
+  return why.with_context(
+      concat("the store of process ", owner, " runs at ", socket_path,
+             ", but its socket was removed. Its daemon recreates the socket within a few seconds unless it is stopped: "
+             "try again, or stop that store, which discards its objects: kill ",
+             owner));
 }
 
 // The lock file may have been removed as well; without it, another store could start at this address.
@@ -49,6 +81,17 @@ Result<UniqueFd> listen_again(const AddressWatch::Question& question, UniqueFd& 
 
 std::string address_lock_path(const std::string& socket_path) { return socket_path + ".lock"; }
 
+Result<UniqueFd> lock_address(const std::string& socket_path) {
+  const auto deadline = os::Deadline::after_ms(kEndingOwnerMs);
+  while (true) {
+    auto lock = os::lock_file(address_lock_path(socket_path));
+    if (lock.is_ok()) return lock;
+    if (lock.code() != Code::kStoreUnavailable) return lock.status();
+    if (deadline.passed() || !is_owner_ending(socket_path)) return address_in_use_error(socket_path, lock.status());
+    os::pause_ms(kPauseMs);
+  }
+}
+
 Status write_address_owner(int lock, std::uint32_t keeper_pid, bool has_store) {
   return os::replace_text(lock, concat(keeper_pid, "\n", has_store ? kHasStore : ""));
 }
@@ -64,21 +107,6 @@ void clear_address(int lock) {
 bool predecessor_was_killed(const std::string& socket_path) {
   const auto text = os::read_file(address_lock_path(socket_path), kMaxTextBytes);
   return text.is_ok() && text->ends_with(concat("\n", kHasStore));
-}
-
-Status address_in_use_error(const std::string& socket_path, const Status& why) {
-  const std::uint32_t listener = listener_at(socket_path);
-  const auto text = os::read_file(address_lock_path(socket_path), kMaxTextBytes);
-  const std::string owner = text.is_ok() ? text->substr(0, text->find('\n')) : "";
-  if (listener != 0 || os::file_exists(socket_path) || owner.empty()) {
-    const std::string who = listener != 0 ? concat(" (process ", listener, ")") : "";
-    return why.with_context(concat("another entrepotd", who, " is starting or running at ", socket_path));
-  }
-  return why.with_context(
-      concat("the store of process ", owner, " runs at ", socket_path,
-             ", but its socket was removed. Its daemon recreates the socket within a few seconds unless it is stopped: "
-             "try again, or stop that store, which discards its objects: kill ",
-             owner));
 }
 
 AddressState AddressWatch::look(const Question& question, const std::atomic<bool>& abandoned) {

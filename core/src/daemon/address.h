@@ -25,6 +25,9 @@
 namespace entrepot {
 
 [[nodiscard]] std::string address_lock_path(const std::string& socket_path);
+// Locks the address, after waiting for a killed store whose processes are still being ended by the kernel. The error says
+// who has the address, and what to do about it.
+[[nodiscard]] Result<UniqueFd> lock_address(const std::string& socket_path);
 // `has_store`: write the line by which a successor detects that this store was killed.
 [[nodiscard]] Status write_address_owner(int lock, std::uint32_t keeper_pid, bool has_store);
 // Marks a clean shutdown. Best effort: if it fails, the next store reports that this one was killed.
@@ -32,9 +35,6 @@ void clear_address(int lock);
 // Whether the previous store was killed, from a lock file that we hold. False for an empty file, and for one written by
 // a version without the second line.
 [[nodiscard]] bool predecessor_was_killed(const std::string& socket_path);
-
-// Error for a process that did not get the lock: says who has the address, and what to do about it.
-[[nodiscard]] Status address_in_use_error(const std::string& socket_path, const Status& why);
 
 inline constexpr std::uint64_t kAddressCheckNs = 2'000'000'000;  // between two checks
 

@@ -65,8 +65,8 @@ int start_store(const DaemonConfig& config) {
   if (const Status safe = os::check_folder_safe(folder); !safe.is_ok()) return fail(safe, kExitCannotStart);
   if (const Status fits = check_capacity(config); !fits.is_ok()) return fail(fits, kExitCannotStart);
   // If several start at once, one wins; the lock ends with the store.
-  auto lock = os::lock_file(address_lock_path(config.socket_path));
-  if (!lock.is_ok()) return fail(address_in_use_error(config.socket_path, lock.status()), kExitCannotStart);
+  auto lock = lock_address(config.socket_path);
+  if (!lock.is_ok()) return fail(lock.status(), kExitCannotStart);
   // Keep the record of a killed store until there is a new store. If the file cannot be written, error messages are
   // less helpful or that record is lost, nothing worse.
   const bool recovered_from_crash = predecessor_was_killed(config.socket_path);

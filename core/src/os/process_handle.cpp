@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "os/error.h"
@@ -24,25 +25,45 @@ namespace entrepot::os {
 
 namespace {
 
-constexpr std::uint64_t kPollMs = 5;    // polling interval for /proc
-constexpr int kFieldsBeforeStart = 19;  // in /proc/PID/stat, after the state
+constexpr std::uint64_t kPollMs = 5;  // polling interval for /proc
+
+// Fields of /proc/PID/stat, counted from the one after the name.
+constexpr std::size_t kState = 0;
+constexpr std::size_t kFlags = 6;
+constexpr std::size_t kStart = 19;
+constexpr std::size_t kPendingSignals = 28;
+constexpr std::uint64_t kExitingFlag = 0x4;  // PF_EXITING
+
+// Empty if there is no such process.
+std::vector<std::string> stat_fields(pid_t pid) {
+  const Result<std::string> stat = read_file(concat("/proc/", pid, "/stat"), 4096);
+  if (!stat.is_ok()) return {};
+  const std::size_t name_end = stat->rfind(')');  // the name may contain any character
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(stat->substr(name_end + 1));
+  std::vector<std::string> fields;
+  for (std::string word; rest >> word;)
+    fields.push_back(std::move(word));
+  return fields.size() > kPendingSignals ? fields : std::vector<std::string>();
+}
+
+bool is_zombie(const std::vector<std::string>& fields) { return fields[kState] == "Z" || fields[kState] == "X"; }
 
 // Start time of a running (or stopped) process; nullopt if it is gone or a zombie.
 std::optional<std::uint64_t> start_time(pid_t pid) {
-  const Result<std::string> stat = read_file(concat("/proc/", pid, "/stat"), 4096);
-  if (!stat.is_ok()) return std::nullopt;
-  const std::size_t name_end = stat->rfind(')');  // the name may contain any character
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream rest(stat->substr(name_end + 1));
-  std::string word;
-  if (!(rest >> word) || word == "Z" || word == "X") return std::nullopt;
-  for (int field = 0; field < kFieldsBeforeStart; ++field)
-    rest >> word;
-  if (!rest) return std::nullopt;
-  return std::stoull(word);
+  const std::vector<std::string> fields = stat_fields(pid);
+  if (fields.empty() || is_zombie(fields)) return std::nullopt;
+  return std::stoull(fields[kStart]);
 }
 
 }  // namespace
+
+bool is_ending(pid_t pid) {
+  const std::vector<std::string> fields = stat_fields(pid);
+  if (fields.empty() || is_zombie(fields)) return true;
+  const std::uint64_t kill_bit = std::uint64_t{1} << (SIGKILL - 1);
+  return (std::stoull(fields[kFlags]) & kExitingFlag) != 0 || (std::stoull(fields[kPendingSignals]) & kill_bit) != 0;
+}
 
 ProcessHandle::ProcessHandle(Child child) : pid_(child.pid), pidfd_(std::move(child.pidfd)) {
   if (!pidfd_.valid()) *this = by_number(pid_);

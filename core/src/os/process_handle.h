@@ -41,4 +41,7 @@ class ProcessHandle {
   std::uint64_t started_ = 0;  // in clock ticks since boot, if there is no pidfd
 };
 
+// Whether the process was killed or exits, or is not there any more. It may still hold its descriptors for a while.
+[[nodiscard]] bool is_ending(pid_t pid);
+
 }  // namespace entrepot::os

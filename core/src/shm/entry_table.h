@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/align.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "shm/layout.h"
@@ -137,11 +138,11 @@ class EntryTable {
   // Returns the number of bytes returned.
   std::uint64_t trim() {
     if (!std::exchange(freed_since_trim_, false)) return 0;
-    if ((next_fresh_ - live_ - retired_) * sizeof(T) < kGrowBytes) return 0;
+    if ((next_fresh_ - live_ - retired_) * sizeof(T) < Region::kGrowBytes) return 0;
     std::uint32_t end = next_fresh_;
     while (end > 0 && Word::state(word(end - 1)) == 0 && !is_retired(word(end - 1)))
       --end;
-    const std::uint64_t bytes = (end * sizeof(T) + kGrowBytes - 1) / kGrowBytes * kGrowBytes;
+    const std::uint64_t bytes = round_up(end * sizeof(T), Region::kGrowBytes);
     const auto mark = static_cast<std::uint32_t>(bytes / sizeof(T));
     if (mark >= next_fresh_) return 0;
     std::erase_if(free_, [&](std::uint32_t index) { return index >= mark; });
@@ -159,8 +160,6 @@ class EntryTable {
   }
 
  private:
-  static constexpr std::uint64_t kGrowBytes = 64U << 10;
-
   static bool is_retired(std::uint64_t word) {
     return Word::generation(word) == kLastGeneration && (Word::flags(word) & kRetiredFlag) != 0;
   }
@@ -174,7 +173,7 @@ class EntryTable {
                     concat("all ", region_->capacity(), " ", region_name(region_->kind()), " are in use (", retired_,
                            " retired); delete unneeded objects or sessions"));
     }
-    std::uint64_t next = mark + kGrowBytes / sizeof(T);
+    std::uint64_t next = mark + Region::kGrowBytes / sizeof(T);
     if (next > region_->capacity()) next = region_->capacity();
     RETURN_IF_ERROR(region_->ensure(next * sizeof(T)));
     high_water_->store(static_cast<std::uint32_t>(next), std::memory_order_release);

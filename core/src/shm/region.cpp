@@ -13,8 +13,6 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kGrowBytes = 64U << 10;
-
 BudgetItem item_of(RegionKind kind) {
   switch (kind) {
     case RegionKind::kSlots:

@@ -27,6 +27,8 @@ namespace entrepot {
 // entries stay the same.
 class Region {
  public:
+  static constexpr std::uint64_t kGrowBytes = 64U << 10;  // the step in which tables grow and shrink
+
   Region() = default;
 
   // Creates a region in a memfd and writes its header. `capacity` in entries (bytes for records); 0: the kind's

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "os/memory_info.h"
+#include "shm/region.h"
 
 namespace entrepot {
 namespace {
@@ -13,7 +14,6 @@ constexpr int kMaxSteps = 64;  // of evictions in one go
 constexpr std::uint64_t kAssumedObjects = 64;
 constexpr std::uint64_t kAssumedControlBytes = 512;
 constexpr std::uint64_t kAssumedPayloadBytes = 64U << 10;
-constexpr std::uint64_t kLeastHeadroom = 64U << 10;  // the step in which tables grow
 
 }  // namespace
 
@@ -28,7 +28,7 @@ std::uint64_t TableRoom::headroom_bytes() const {
                          static_cast<double>(kAssumedObjects * kAssumedPayloadBytes);
   const double expected = control / payload * static_cast<double>(deps_.pool.leased_bytes() + most);
   const std::uint64_t bytes = expected < static_cast<double>(most) ? static_cast<std::uint64_t>(expected) : most;
-  return bytes < kLeastHeadroom ? 0 : bytes;
+  return bytes < Region::kGrowBytes ? 0 : bytes;
 }
 
 void TableRoom::keep_headroom() {
@@ -71,7 +71,7 @@ TableRoom::Room TableRoom::make() {
   if (stays > deps_.options.capacity_bytes || bytes > deps_.options.capacity_bytes - stays) return Room::kNone;
   for (int step = 0; step < kMaxSteps; ++step) {
     if (deps_.budget.free_bytes() >= bytes || deps_.pool.reclaim(bytes)) return Room::kMade;
-    if (!deps_.pager.reclaim(bytes + std::max(headroom_bytes(), kLeastHeadroom), Pager::Purpose::kNew)) break;
+    if (!deps_.pager.reclaim(bytes + std::max(headroom_bytes(), Region::kGrowBytes), Pager::Purpose::kNew)) break;
   }
   return deps_.pager.may_make_room() || holds_unsealed_memory() ? Room::kComing : Room::kNone;
 }

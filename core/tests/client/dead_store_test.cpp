@@ -44,10 +44,8 @@ TEST(DeadStore, ThreadsThatNoticeAtOnceBeginOneLife) {
     threads.emplace_back([&, i] {
       PutItem item = item_of(0, {pattern(100'000, i)});
       item.session_handle = *session;
-      const PutResult result = reconnecting_client->run({}, [&](const Attachment& attachment) -> PutResult {
-        Status resolved = reconnecting_client->resolve_handles(attachment, std::span(&item, 1), {});
-        if (!resolved.is_ok()) return {.status = std::move(resolved)};
-        return put_one(*attachment.client, item);
+      const PutResult result = reconnecting_client->run({}, [&](const Attachment& attachment) {
+        return reconnecting_client->put(attachment, std::span(&item, 1), 30'000, {}).front();
       });
       EXPECT_TRUE(result.status.is_ok()) << result.status.to_string();
     });

@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "daemon/peer.h"
@@ -33,6 +38,45 @@ class NoDescriptors {
  private:
   rlimit before_{};
 };
+
+// A lock file that this process holds, and that says it belongs to a child.
+struct AddressLock : ::testing::Test {
+  AddressLock() { EXPECT_TRUE(write_address_owner(held.get(), static_cast<std::uint32_t>(owner), true).is_ok()); }
+  ~AddressLock() override {
+    ::kill(owner, SIGKILL);
+    ::waitpid(owner, nullptr, 0);
+  }
+
+  static pid_t start_owner() {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    while (true)
+      ::pause();
+  }
+
+  pid_t owner = start_owner();
+  testing::Scratch folder;
+  std::string path = folder.path("s.sock");
+  UniqueFd held = os::lock_file(address_lock_path(path)).take();
+};
+
+TEST_F(AddressLock, OfALivingStoreIsAnErrorThatNamesIt) {
+  const auto lock = lock_address(path);
+  ASSERT_FALSE(lock.is_ok());
+  EXPECT_EQ(lock.code(), Code::kStoreUnavailable);
+  EXPECT_NE(lock.status().message().find(std::to_string(owner)), std::string::npos) << lock.status().message();
+}
+
+TEST_F(AddressLock, OfAKilledStoreIsWaitedFor) {
+  ASSERT_EQ(::kill(owner, SIGKILL), 0);
+  std::thread kernel([&] {
+    os::pause_ms(100);
+    held.reset();
+  });
+  const auto lock = lock_address(path);
+  EXPECT_TRUE(lock.is_ok()) << lock.status().to_string();
+  kernel.join();
+}
 
 struct ListenerTest : ::testing::Test {
   ListenerTest() {

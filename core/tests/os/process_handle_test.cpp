@@ -80,6 +80,17 @@ TEST_P(Handle, AProcessThatIsReapedIsNobodys) {
 
 INSTANTIATE_TEST_SUITE_P(WithAndWithoutPidfds, Handle, ::testing::Bool());
 
+TEST(ProcessHandle, AKilledProcessIsEndingAtOnce) {
+  const Forked child;
+  EXPECT_FALSE(is_ending(child.pid()));
+  child.stop();
+  EXPECT_FALSE(is_ending(child.pid()));
+  ASSERT_EQ(::kill(child.pid(), SIGKILL), 0);
+  EXPECT_TRUE(is_ending(child.pid())) << "however far it has got";
+  child.end();
+  EXPECT_TRUE(is_ending(child.pid())) << "it is not there any more";
+}
+
 TEST(ProcessHandle, OfNobodyIsGone) {
   const ProcessHandle nobody;
   EXPECT_TRUE(nobody.has_exited());
