@@ -99,7 +99,8 @@ TEST(Spill, WhatIsOnDiskOutlivesKeeperAndDaemon) {
     // Every object needs a copy, since memory is lost with both processes.
     EXPECT_TRUE(eventually([&] {
       EXPECT_TRUE(client->evict(ids, {}).is_ok());
-      return number(*client, "disk_bytes") >= 40 * kValueBytes && number(*client, "pending_writes") == 0;
+      return number(*client, "disk_bytes") >= 40 * kValueBytes && number(*client, "pending_writes") == 0 &&
+             number(*client, "unrecorded") == 0;
     })) << *client->status({});
   }
   for (int life = 0; life < 2; ++life) {
