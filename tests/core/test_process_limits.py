@@ -112,6 +112,37 @@ def test_small_files_for_a_store(folder: Path) -> None:
     assert not list(start.spill.glob("*"))
 
 
+SMALL_ADDRESS_SPACE_CODE = """
+import resource, sys
+import entrepot
+
+entrepot.codec.encode_value([1])
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), resource.RLIM_INFINITY))
+try:
+    entrepot.connect(sys.argv[1])
+except entrepot.AccessDenied as error:
+    print(error)
+"""
+
+
+def test_few_addresses_for_a_client(folder: Path) -> None:
+    start = Start(folder, {})
+    try:
+        assert start.is_ready
+        result = subprocess.run(
+            [sys.executable, "-c", SMALL_ADDRESS_SPACE_CODE, f"unix://{start.home}/s.sock"],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    finally:
+        start.process.terminate()
+        start.process.wait(60)
+    assert "ulimit -v" in result.stdout, result.stdout + result.stderr
+
+
 CLIENT_CODE = """
 import os, resource, signal, sys
 import entrepot

@@ -13,6 +13,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint32_t kLeaseTries = 8;  // minimum; then until the timeout
+constexpr std::uint32_t kFirstWaitMs = 1'000;
 // The rest of a lease for one large value is too small for another, and prevents the daemon from leasing a range of the
 // old length again when that value is gone.
 constexpr std::uint64_t kCrumbBytes = 256U << 10;
@@ -38,9 +39,17 @@ Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t alig
       if (allocate_from_free(bytes, align, range)) return range;
       want = next_lease_bytes_;
     }
-    const std::uint64_t page = os::page_bytes();
-    const std::uint64_t least = round_up(bytes, page) + (tries == 0 ? 0 : align);
-    RETURN_IF_ERROR(request(least, std::max(want, round_up(least + more, page)), wait_ms, interrupt));
+    // Not rounded to pages: if nothing else is free, it may fill the hole of a value of the same size.
+    const std::uint64_t least = bytes + (tries == 0 ? 0 : align);
+    want = std::max(want, round_up(least + more, os::page_bytes()));
+    const std::uint32_t first_wait_ms = std::min(wait_ms, kFirstWaitMs);
+    Status leased = request(least, want, first_wait_ms, interrupt);
+    if (leased.code() == Code::kStoreFull && first_wait_ms < wait_ms) {
+      // It may be waiting for what this client holds idle, which goes back only while no lease is being requested.
+      return_idle(interrupt);
+      leased = request(least, want, wait_ms - first_wait_ms, interrupt);
+    }
+    RETURN_IF_ERROR(leased);
   }
   return Status(Code::kStoreUnavailable,
                 concat("no leased range of ", format_bytes(length), " was available in ", (wait_ms + kAnswerMs) / 1000,

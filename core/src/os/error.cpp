@@ -16,6 +16,11 @@ namespace entrepot::os {
 
 namespace {
 
+std::uint64_t address_space_limit() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : UINT64_MAX;
+}
+
 std::string explanation(int error) {
   switch (error) {
     case EFBIG:
@@ -27,6 +32,13 @@ std::string explanation(int error) {
                     ") has used all of its file descriptors, limit ", limit.rlim_cur,
                     " (ulimit -n): close files and sockets in it, or start it with a higher limit");
     }
+    case ENOMEM:
+      if (const std::uint64_t limit = address_space_limit(); limit != UINT64_MAX) {
+        return concat(": process ", ::getpid(), " (", program_invocation_short_name, ") may map ", format_bytes(limit),
+                      " of addresses (ulimit -v): start it with a higher limit, or without one, since the whole store "
+                      "is mapped piece by piece");
+      }
+      return {};
     case ENFILE:
       return ": this machine has no file descriptors left (/proc/sys/fs/file-max): stop programs, or raise the limit";
     default:
@@ -41,6 +53,7 @@ Status errno_status(int error, std::string_view what) {
       concat(what, ": ", std::generic_category().message(error), " (errno ", error, ")", explanation(error));
   switch (error) {
     case ENOMEM:
+      return Status(address_space_limit() == UINT64_MAX ? Code::kStoreFull : Code::kAccessDenied, message);
     case ENOSPC:
     case EDQUOT:
     case EFBIG:

@@ -57,10 +57,11 @@ Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
     ImmovableMemory immovable;
     const Fit fit = fits_after_eviction(request, immovable);
     if (fit == Fit::kNever) return never_fits_error(request, immovable);
-    if (fit == Fit::kLater) return headroom == 0 ? std::move(grant) : lease(0);
-    request.remedies.evicting = request.remedies.evicting || deps_.pager.enabled();
-    if (deps_.pager.reclaim(request.min_bytes, Pager::Purpose::kNew)) continue;
-    if (deps_.pager.has_io_in_progress()) return grant;
+    if (fit == Fit::kNow) {
+      request.remedies.evicting = request.remedies.evicting || deps_.pager.enabled();
+      if (deps_.pager.reclaim(request.min_bytes, Pager::Purpose::kNew)) continue;
+      if (deps_.pager.has_io_in_progress()) return grant;
+    }
     // Head-room is worth a wait, but nothing that fits is refused for it.
     if (headroom != 0) grant = lease(0);
     if (grant.is_ok() && !grant->has_value() && request.wait.segment == kNoSegment)

@@ -445,6 +445,36 @@ TEST(Client, ThreadsOfTwoClientsInAStoreThatIsTooSmallForTheirLeases) {
   EXPECT_TRUE(eventually([&] { return number(*first, "used_bytes") == 0; }));
 }
 
+// Values of a few pages and a bit, which are stored one behind the other: each leaves a hole of just its size.
+TEST(Client, AFullStoreTakesValuesOfTheSizeOfThoseThatWereDeleted) {
+  for (const std::size_t size : {5'000U, 17'408U, 70'000U, 100'000U}) {
+    StoreProcess store({"--size=12MiB", "--warm-bytes=4MiB"});
+    const auto client = connect(store);
+    const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+    std::vector<IdBytes> stored;
+    const auto fill = [&] {
+      std::size_t count = 0;
+      while (true) {
+        const PutItem item = item_of(session, {pattern(size, static_cast<std::uint32_t>(stored.size()))});
+        const PutResult put = client->put(std::span(&item, 1), 500, {}).front();
+        if (!put.status.is_ok()) {
+          EXPECT_EQ(put.status.code(), Code::kStoreFull) << put.status.to_string();
+          return count;
+        }
+        stored.push_back(item.id);
+        ++count;
+      }
+    };
+    fill();
+    std::vector<IdBytes> every_second;
+    for (std::size_t i = 0; i < stored.size(); i += 2)
+      every_second.push_back(stored[i]);
+    ASSERT_GT(every_second.size(), 10U);
+    ASSERT_TRUE(client->remove(every_second, {}).is_ok());
+    EXPECT_GE(fill(), every_second.size()) << "of " << size << " bytes";
+  }
+}
+
 // A return of a range that was sent before a daemon died must not take away what the next daemon leased.
 TEST(Client, ThreadsGoOnWhileDaemonsDie) {
   StoreProcess store({"--size=32MiB", "--warm-bytes=8MiB"});

@@ -55,8 +55,9 @@ Result<std::optional<LeaseGrant>> SegmentLeases::lease(const SegmentWriterRef& c
 }
 
 std::optional<LeaseGrant> SegmentLeases::lease_fragment(const SegmentWriterRef& client, std::uint64_t min_bytes) {
-  const std::uint64_t length = round_up(std::max<std::uint64_t>(min_bytes, 1), kFragmentGranule);
-  return lease_from_own_segments(client, length, length, kFragmentGranule);
+  const std::uint64_t granule = blob_granule(min_bytes);
+  const std::uint64_t length = round_up(std::max<std::uint64_t>(min_bytes, 1), granule);
+  return lease_from_own_segments(client, length, length, granule);
 }
 
 std::optional<LeaseGrant> SegmentLeases::lease_from_own_segments(const SegmentWriterRef& client,

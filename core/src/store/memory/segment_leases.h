@@ -35,8 +35,8 @@ class SegmentLeases {
   // Returns a range, or none: wait (a segment may be in preparation for `wait`). kStoreFull if waiting cannot help.
   [[nodiscard]] Result<std::optional<LeaseGrant>> lease(const SegmentWriterRef& client, std::uint64_t min_bytes,
                                                         std::uint64_t want_bytes, LeaseWait& wait);
-  // The same for one value, from a range in the client's own segments that is too small for the usual granule: a
-  // batch's unsealed values can be so scattered that no larger range is free, and nothing more can be evicted.
+  // The same for one value, from a range in the client's own segments that is too small for the usual granule: the hole
+  // that a deleted value of its size has left, or what is free between a batch's unsealed values.
   [[nodiscard]] std::optional<LeaseGrant> lease_fragment(const SegmentWriterRef& client, std::uint64_t min_bytes);
   // kInvalidArgument unless the whole range is leased to the client. `done`: the client has unmapped the segment.
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,

@@ -21,6 +21,8 @@ std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length) {
   return round_up(length, own_pages ? page : kBlobAlign);
 }
 
+std::uint64_t blob_granule(std::uint64_t length) { return length >= kOwnPagesBytes ? os::page_bytes() : kBlobAlign; }
+
 SegmentRanges::~SegmentRanges() { totals_->leased_bytes -= leased_bytes_; }
 
 // ---- leases ----

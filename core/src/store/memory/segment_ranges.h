@@ -23,11 +23,12 @@
 
 namespace entrepot {
 
-inline constexpr std::uint64_t kLeaseGranule = 64U << 10;    // leases start and end on multiples of it
-inline constexpr std::uint64_t kFragmentGranule = 4U << 10;  // those for one value, when nothing larger is free
+inline constexpr std::uint64_t kLeaseGranule = 64U << 10;  // leases start and end on multiples of it
 
 // Extent that a blob occupies: whole pages for large blobs, so that no page holds bytes of two owners.
 [[nodiscard]] std::uint64_t blob_extent_bytes(std::uint64_t offset, std::uint64_t length);
+// Where an extent of that length may begin, so that it fits into the hole that another of its length has left.
+[[nodiscard]] std::uint64_t blob_granule(std::uint64_t length);
 
 using RangeList = std::vector<std::pair<std::uint64_t, std::uint64_t>>;  // offset, length
 
