@@ -116,7 +116,7 @@ SMALL_ADDRESS_SPACE_CODE = """
 import resource, sys
 import entrepot
 
-entrepot.codec.encode_value([1])
+entrepot.connect, entrepot.AccessDenied  # loads the modules
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), resource.RLIM_INFINITY))
 try:
