@@ -161,9 +161,10 @@ def test_an_idle_end_is_a_clean_one(new_daemon: Callable[..., Any]) -> None:
 
 
 def test_a_refused_start_forgets_nothing(
-    daemon: Any, store: entrepot.Store, socket_folder: Path, tmp_path: Path
+    daemon: Any, store: entrepot.Store, socket_folder: Path, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:
     lock = socket_folder / "store.sock.lock"
+    wait_until(lambda: lock.read_text().endswith("has a store\n"), "the daemon to write that there is a store")
     lock_text = lock.read_text()
     command = [str(launcher.daemon_binary()), "--address", daemon.address, "--size", "64MiB", "--spill-path"]
     refused = subprocess.run([*command, "none"], capture_output=True, text=True, check=False, timeout=60)
