@@ -100,10 +100,15 @@ def read(store: Store, oid: ObjectID, timeout: float = 0) -> RawObject:
     return RawObject(oid, store._raw().get(oid.binary, timeout))  # pyright: ignore[reportPrivateUsage]
 
 
-def iter_entries(store: Store) -> Iterator[ObjectEntry]:
-    """Yield the objects of a store's session, as the daemon lists them; no object is read or pinned."""
+def iter_entries(store: Store, pattern: str = "*") -> Iterator[ObjectEntry]:
+    """Yield the objects of a store's session, as the daemon lists them; no object is read or pinned.
+
+    Args:
+        store: the session.
+        pattern: a glob, as for ``Store.list``, that their name or ID matches.
+    """
     raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
-    for record in iter_objects(raw, session):
+    for record in iter_objects(raw, session, pattern):
         yield _to_entry(record)
 
 

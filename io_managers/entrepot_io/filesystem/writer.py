@@ -1,0 +1,274 @@
+"""Files opened for writing: nobody sees them before they are complete.
+
+States::
+
+    open ──close──▶ complete ──commit──▶ committed      close() commits, unless a transaction is to do it
+      └──discard, an exception in its block, garbage collection──▶ discarded
+"""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from warnings import warn
+
+from entrepot import raw_objects
+from entrepot.errors import EntrepotError
+
+from entrepot_io.filesystem import sealing
+from entrepot_io.filesystem.contents import decoded
+from entrepot_io.filesystem.formats import split
+from entrepot_io.filesystem.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from entrepot import Store
+    from entrepot.raw_objects import RawObjectWriter
+    from typing_extensions import Buffer
+
+_LARGE_WRITE = 64 << 10  # from this size on, a write is a piece of its own
+_PIECE_BYTES = 1 << 20  # smaller writes are collected into pieces of this size
+
+
+class ObjectWriter(io.BufferedIOBase):
+    """A file that becomes an object when it is closed.
+
+    The pieces that were written are collected (``bytes`` by reference) and copied once, into shared memory, on
+    ``close``. Not thread-safe.
+
+    Args:
+        fs, path: as fsspec's own files have them.
+        store: its session, which stays open until the file is complete.
+        name: of the object.
+        start: what an appended file starts with.
+        exclusive: whether the name has to be free when the file is committed.
+        autocommit: whether ``close`` commits.
+        decode: whether to store the table or array that the bytes hold, if the name's suffix says so.
+    """
+
+    mode = "wb"
+
+    def __init__(
+        self,
+        fs: Any,
+        path: str,
+        store: Store,
+        name: str,
+        *,
+        start: memoryview | None = None,
+        exclusive: bool = False,
+        autocommit: bool = True,
+        decode: bool = False,
+    ) -> None:
+        self.fs = fs
+        self.path = path
+        self.autocommit = autocommit
+        self.blocksize = fs.blocksize
+        self._store = store
+        self._name = name
+        self._exclusive = exclusive
+        self._decode = decode
+        self._pieces: deque[bytes | bytearray | memoryview] = deque()
+        self._collected = bytearray()
+        self._size = 0
+        self._discarded = False
+        # Complete, not committed: either a value, or bytes in shared memory that are not sealed.
+        self._value: Any = None
+        self._filled: RawObjectWriter | None = None
+        if start is not None:
+            self._add(start)
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._size
+
+    def write(self, data: Buffer, /) -> int:
+        if self.closed:
+            raise ValueError(f"{self.path} is closed")
+        if self._discarded:  # a text file flushes what it buffered
+            return memoryview(data).nbytes
+        return self._add(data)
+
+    def _add(self, data: Buffer) -> int:
+        view = memoryview(data)
+        flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+        if flat.nbytes >= _LARGE_WRITE:
+            self._end_piece()
+            self._pieces.append(data if isinstance(data, bytes) else flat if flat.readonly else bytes(flat))
+        else:
+            self._collected += flat
+            if len(self._collected) >= _PIECE_BYTES:
+                self._end_piece()
+        self._size += flat.nbytes
+        return flat.nbytes
+
+    def _end_piece(self) -> None:
+        if self._collected:
+            self._pieces.append(self._collected)
+            self._collected = bytearray()
+
+    def tell(self) -> int:
+        return self._size
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        """Does nothing: an object is written as a whole."""
+
+    def close(self) -> None:
+        """Complete the file, and commit it unless a transaction does that.
+
+        Raises:
+            OSError: it cannot be stored; nothing is left of it then.
+        """
+        if self.closed:
+            return
+        try:
+            if not self._discarded:
+                with os_errors(self.path):
+                    self._complete()
+                    if self.autocommit:
+                        self._commit()
+        except BaseException:
+            self.discard()
+            raise
+        finally:
+            super().close()
+
+    def _complete(self) -> None:
+        self._end_piece()
+        wanted = split(self._name)[1] if self._decode else None
+        if wanted is not None:
+            self._value = decoded(b"".join(self._pieces), wanted, self.path)
+            self._name = split(self._name)[0]
+        elif self._size <= raw_objects.SMALL_BYTES or self._store.durable is not None:
+            self._value = b"".join(self._pieces)
+        else:
+            self._filled = raw_objects.RawObjectWriter(self._store, [self._size])
+            (target,) = self._filled.buffers
+            position = 0
+            while self._pieces:
+                piece = self._pieces.popleft()
+                target[position : position + len(piece)] = piece
+                position += len(piece)
+        self._pieces.clear()
+
+    def commit(self) -> None:
+        """Bind the name to what was written; called at the end of a transaction.
+
+        Raises:
+            OSError: it cannot be stored; nothing is left of it then.
+        """
+        if not self.closed:
+            self.autocommit = True
+            self.close()
+        elif self._value is not None or self._filled is not None:
+            with os_errors(self.path):
+                self._commit()
+
+    def _commit(self) -> None:
+        filled, value = self._filled, self._value
+        self._filled = self._value = None
+        if filled is not None:
+            with filled:  # dropped if it is not sealed
+                sealing.put_filled(self._store, self._name, filled, exclusive=self._exclusive)
+        else:
+            sealing.put_value(self._store, self._name, value, exclusive=self._exclusive)
+
+    def discard(self) -> None:
+        """Give up what was written, unless it is committed. Idempotent."""
+        self._discarded = True
+        self._pieces.clear()
+        self._collected = bytearray()
+        self._value = None
+        if self._filled is not None:
+            self._filled.drop()
+            self._filled = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        # A file that nobody closed is not complete.
+        with suppress(AttributeError, EntrepotError):  # the first: __init__ failed
+            if not self.closed and not self._discarded:
+                warn(f"{self.path} was never closed, so it was not stored", ResourceWarning, stacklevel=2, source=self)
+            self.discard()
+            super().close()
+
+    def __repr__(self) -> str:
+        return f"<entrepot file {self.path!r}, being written, {self._size} bytes>"
+
+
+class TextWriter(io.TextIOWrapper):
+    """Text to be written to an object; as the file below it, it is discarded on an exception in its block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._discard()
+        super().__exit__(kind, error, trace)
+
+    def __del__(self) -> None:
+        with suppress(ValueError):  # closed or detached
+            if not self.closed:
+                self._discard()
+                self.close()
+
+    def _discard(self) -> None:
+        discard = getattr(self.buffer, "discard", None)
+        if discard is not None:
+            discard()
+
+
+class CompressedWriter(io.BufferedIOBase):
+    """Bytes to be compressed into an object, which is closed, or discarded, together with this file.
+
+    Args:
+        compressor: the file of a compression library that writes to ``target``.
+        target: the object.
+    """
+
+    def __init__(self, compressor: Any, target: ObjectWriter) -> None:
+        self._compressor = compressor
+        self._target = target
+
+    def write(self, data: Buffer, /) -> int:
+        return int(self._compressor.write(data))
+
+    def writable(self) -> bool:
+        return True
+
+    def discard(self) -> None:
+        """Give up what was written."""
+        self._target.discard()
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self._compressor.close()
+                self._target.close()
+            finally:
+                super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):
+            if not self.closed:
+                self.discard()
+                self.close()
