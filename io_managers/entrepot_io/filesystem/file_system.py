@@ -34,7 +34,7 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     Args:
         address: of the store, ``unix:///path``; default: as ``entrepot.connect`` finds it.
-        scope, session: what ``~`` at the start of a path stands for; default: as ``entrepot.connect`` finds them.
+        scope, session: what ``current`` at the start of a path stands for; default: as ``entrepot.connect`` finds them.
         session_ttl: seconds, or text such as ``"12h"``, that sessions live after their last use, if this file system
             writes to them; default: 24 hours for new ones.
         decode: store what is written to ``NAME.arrow``, ``.feather``, ``.parquet``, ``.csv`` or ``.npy`` as a table or
@@ -208,7 +208,8 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
                     return
                 raise not_found(source.path, self._advice(source))
             if file.format is not None:
-                return self.pipe_file(path2, self.view(path1))
+                self.pipe_file(path2, self.view(path1))
+                return
             if file.info.collection is not None:
                 raise not_permitted(source.path, "a collection cannot be copied, as its members would have two owners")
             target = self._writable(path2)
@@ -323,7 +324,9 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _writable(self, path: str) -> Location:
         location = self._parse(path)
         if location.oid is not None:
-            raise not_permitted(location.path, "objects cannot be changed by their ID: write to a name, SCOPE/SESSION/NAME")
+            raise not_permitted(
+                location.path, "objects cannot be changed by their ID: write to a name, SCOPE/SESSION/NAME"
+            )
         if not location.name:
             raise is_a_directory(location.path, self._advice(location))
         return location
@@ -380,7 +383,9 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _file_entry(self, path: str, file: File) -> dict[str, Any]:
         if file.format is None:
             return _file_entry(path, file.info, file.info.nbytes)
-        return _file_entry(path, file.info, self._conversions.converted(file.store, file.info, file.format, path).nbytes)
+        return _file_entry(
+            path, file.info, self._conversions.converted(file.store, file.info, file.format, path).nbytes
+        )
 
     def _entries(self, location: Location) -> list[dict[str, Any]]:
         if location.oid is not None:
@@ -402,7 +407,7 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if location.oid is not None:
             return "the store has no object with this ID in this format"
         if not location.name:
-            return "a path is SCOPE/SESSION/NAME, or ~/NAME; with Kedro, write three slashes, entrepot:///~/NAME"
+            return "a path is SCOPE/SESSION/NAME, or current/NAME; with Kedro, write three slashes, entrepot:///current/NAME"
         return f"session {location.session!r} of scope {location.scope!r} has no object of this name"
 
 

@@ -1,7 +1,7 @@
 """Paths of the file system: what part of a store each of them means.
 
     SCOPE/SESSION/NAME      an object by its name; slashes in the name are directories
-    ~/NAME                  the same, in the default scope and session of this process
+    current/NAME                  the same, in the default scope and session of this process
     ID                      an object by its ID (40 hexadecimal digits), whatever its session
 
 Scopes and sessions are one segment each, so what would be mistaken for something else is written in percent encoding.
@@ -17,11 +17,11 @@ from urllib.parse import quote, unquote
 from entrepot.ids import ObjectID
 
 PROTOCOL = "entrepot"
-DEFAULTS = "~"
+DEFAULTS = "current"
 OWN_SESSION = "-"
 
 _ID = re.compile(r"([0-9a-f]{40})(\.[a-z0-9]+)?")
-_UNENCODED = "!$&'()+,:;=_.~-"
+_UNENCODED = "!$&'()+,:;=_.-"
 _RESERVED = frozenset({DEFAULTS, OWN_SESSION, ".", ".."})
 
 
@@ -62,7 +62,7 @@ def parse(path: str, default_scope: str, default_session: str) -> Location:
 
     Args:
         path: as :func:`strip` returns it.
-        default_scope, default_session: what ``~`` stands for.
+        default_scope, default_session: what ``current`` stands for.
 
     >>> location = parse("kedro-a/kedro%2Frun/model/weights.bin", "default", "")
     >>> location.scope, location.session, location.name

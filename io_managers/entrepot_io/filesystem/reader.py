@@ -1,4 +1,4 @@
-"""Files opened for reading: a view of an object's bytes, which stays the same when the object is replaced or deleted."""
+"""Files opened for reading: views of an object's bytes, which stay the same when it is replaced or deleted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ObjectReader(io.BufferedIOBase):
         return self._view
 
     def read_buffer(self, size: int | None = -1, /) -> memoryview:
-        """As ``read``, without a copy. PyArrow calls it instead of ``read``, so that what it reads lies in the store."""
+        """As ``read``, without a copy. PyArrow prefers it to ``read``, so the tables that it reads lie in the store."""
         self._check_open()
         start = min(self._position, self.size)
         end = self.size if size is None or size < 0 else min(start + size, self.size)

@@ -25,7 +25,7 @@ class Sessions:
 
     Args:
         address: of the store; None: the one that ``entrepot.connect`` finds.
-        scope, session: what ``~`` stands for; None: as ``entrepot.connect`` finds them.
+        scope, session: what ``current`` stands for; None: as ``entrepot.connect`` finds them.
         ttl: time to live of sessions that are written to, in seconds.
     """
 

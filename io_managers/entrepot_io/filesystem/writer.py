@@ -32,7 +32,39 @@ _LARGE_WRITE = 64 << 10  # from this size on, a write is a piece of its own
 _PIECE_BYTES = 1 << 20  # smaller writes are collected into pieces of this size
 
 
-class ObjectWriter(io.BufferedIOBase):
+class _Output(io.BufferedIOBase):
+    """A file that can only be written, from its start to its end, and is discarded on an exception in its block.
+
+    Attributes:
+        starts_text: set while a text file is made on top: the file then claims to be seekable, because only in a
+            seekable file does Python look for the start, where UTF-16 needs a byte order mark.
+    """
+
+    starts_text = False
+
+    def discard(self) -> None:
+        """Give up what was written."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Give up what was written, with a warning: the file is not complete, because nobody has closed it."""
+        raise NotImplementedError
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self.starts_text
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+
+class ObjectWriter(_Output):
     """A file that becomes an object when it is closed.
 
     The pieces that were written are collected (``bytes`` by reference) and copied once, into shared memory, on
@@ -113,9 +145,6 @@ class ObjectWriter(io.BufferedIOBase):
     def tell(self) -> int:
         return self._size
 
-    def writable(self) -> bool:
-        return True
-
     def flush(self) -> None:
         """Does nothing: an object is written as a whole."""
 
@@ -189,48 +218,52 @@ class ObjectWriter(io.BufferedIOBase):
             self._filled.drop()
             self._filled = None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
+    def abandon(self) -> None:
+        if not self._discarded:
             self.discard()
-        self.close()
+            warn(f"{self.path} was never closed, so it was not stored", ResourceWarning, stacklevel=3, source=self)
 
     def __del__(self) -> None:
-        # A file that nobody closed is not complete.
         with suppress(AttributeError, EntrepotError):  # the first: __init__ failed
-            if not self.closed and not self._discarded:
-                warn(f"{self.path} was never closed, so it was not stored", ResourceWarning, stacklevel=2, source=self)
-            self.discard()
-            super().close()
+            if not self.closed:
+                self.abandon()
+                super().close()
 
     def __repr__(self) -> str:
         return f"<entrepot file {self.path!r}, being written, {self._size} bytes>"
 
 
 class TextWriter(io.TextIOWrapper):
-    """Text to be written to an object; as the file below it, it is discarded on an exception in its block."""
+    """Text to be written to an object; as the file below it, it is discarded on an exception in its block.
+
+    Args:
+        target: the file below.
+        options: encoding, errors and newline, as for ``open``.
+    """
+
+    def __init__(self, target: ObjectWriter | CompressedWriter, **options: Any) -> None:
+        self._target = target
+        target.starts_text = True
+        try:
+            super().__init__(target, **options)
+        finally:
+            target.starts_text = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._discard()
+            self._target.discard()
         super().__exit__(kind, error, trace)
 
     def __del__(self) -> None:
         with suppress(ValueError):  # closed or detached
             if not self.closed:
-                self._discard()
+                self._target.abandon()
                 self.close()
 
-    def _discard(self) -> None:
-        discard = getattr(self.buffer, "discard", None)
-        if discard is not None:
-            discard()
 
-
-class CompressedWriter(io.BufferedIOBase):
+class CompressedWriter(_Output):
     """Bytes to be compressed into an object, which is closed, or discarded, together with this file.
 
     Args:
@@ -241,16 +274,22 @@ class CompressedWriter(io.BufferedIOBase):
     def __init__(self, compressor: Any, target: ObjectWriter) -> None:
         self._compressor = compressor
         self._target = target
+        self._size = 0
 
     def write(self, data: Buffer, /) -> int:
-        return int(self._compressor.write(data))
+        self._compressor.write(data)
+        nbytes = memoryview(data).nbytes
+        self._size += nbytes
+        return nbytes
 
-    def writable(self) -> bool:
-        return True
+    def tell(self) -> int:
+        return self._size
 
     def discard(self) -> None:
-        """Give up what was written."""
         self._target.discard()
+
+    def abandon(self) -> None:
+        self._target.abandon()
 
     def close(self) -> None:
         if not self.closed:
@@ -260,15 +299,8 @@ class CompressedWriter(io.BufferedIOBase):
             finally:
                 super().close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.discard()
-        self.close()
-
     def __del__(self) -> None:
         with suppress(AttributeError):
             if not self.closed:
-                self.discard()
+                self.abandon()
                 self.close()

@@ -27,7 +27,7 @@ def new_fs(module_daemon: Any) -> Iterator[Callable[..., EntrepotFileSystem]]:
 
 @pytest.fixture
 def fs(new_fs: Callable[..., EntrepotFileSystem], request: pytest.FixtureRequest) -> EntrepotFileSystem:
-    """A file system whose ``~`` is a session of this test only."""
+    """A file system whose ``current`` is a session of this test only."""
     return new_fs(session=f"test/{request.node.name}"[:200])
 
 
@@ -40,5 +40,5 @@ def store(fs: EntrepotFileSystem, module_daemon: Any, request: pytest.FixtureReq
 
 @pytest.fixture
 def options(module_daemon: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Storage options for libraries that make the file system themselves; its ``~`` is that of ``fs``."""
+    """Storage options for libraries that make the file system themselves; its ``current`` is that of ``fs``."""
     return {"address": module_daemon.address, "session": f"test/{request.node.name}"[:200]}

@@ -1,0 +1,151 @@
+"""Libraries that read and write through fsspec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import fsspec
+import pytest
+from entrepot_io.filesystem.file_system import EntrepotFileSystem
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+ds = pytest.importorskip("pyarrow.dataset")
+pq = pytest.importorskip("pyarrow.parquet")
+arrow_filesystems = pytest.importorskip("pyarrow.fs")
+
+
+@pytest.fixture
+def frame() -> Any:
+    return pd.DataFrame({"n": np.arange(1000), "text": [f"row {n}" for n in range(1000)]})
+
+
+def test_fsspec_finds_it_by_its_entry_point(options: dict[str, Any]) -> None:
+    assert fsspec.get_filesystem_class("entrepot") is EntrepotFileSystem
+    fs, path = fsspec.url_to_fs("entrepot://default/run/x", **options)
+    assert (type(fs), path) == (EntrepotFileSystem, "default/run/x")
+    with fsspec.open("entrepot://current/x", "w", **options) as file:
+        file.write("text")
+    assert fsspec.open_files("entrepot://current/*", "rb", **options)[0].path == "current/x"
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "feather"])
+def test_pandas(form: str, frame: Any, options: dict[str, Any]) -> None:
+    url = f"entrepot://current/frame.{form}"
+    arguments = {"index": False} if form == "csv" else {}
+    if form == "feather":
+        with fsspec.open(url, "wb", **options) as file:
+            frame.to_feather(file)
+    else:
+        getattr(frame, f"to_{form}")(url, storage_options=options, **arguments)
+    read = getattr(pd, f"read_{form}")(url, storage_options=options)
+    pd.testing.assert_frame_equal(read, frame)
+
+
+def test_pandas_reads_a_stored_table(frame: Any, options: dict[str, Any], store: entrepot.Store) -> None:
+    store.put(frame, name="frame")
+    for form in ("parquet", "csv", "feather"):
+        read = getattr(pd, f"read_{form}")(f"entrepot://current/frame.{form}", storage_options=options)
+        pd.testing.assert_frame_equal(read, frame)
+
+
+def test_pyarrow_datasets(frame: Any, fs: EntrepotFileSystem) -> None:
+    arrow_fs = arrow_filesystems.PyFileSystem(arrow_filesystems.FSSpecHandler(fs))
+    table = pa.Table.from_pandas(frame).append_column("part", pa.array(np.arange(1000) % 3))
+    ds.write_dataset(
+        table, "current/data", filesystem=arrow_fs, format="parquet", partitioning=["part"], partitioning_flavor="hive"
+    )
+    assert len(fs.glob("current/data/part=*/*.parquet")) == 3
+    read = ds.dataset("current/data", filesystem=arrow_fs, partitioning="hive").to_table(filter=ds.field("part") == 1)
+    assert sorted(read["n"].to_pylist()) == list(range(1, 1000, 3))
+    assert arrow_fs.get_file_info("current/data").type == arrow_filesystems.FileType.Directory
+    assert arrow_fs.get_file_info("current/nothing").type == arrow_filesystems.FileType.NotFound
+
+
+def test_pyarrow_reads_ipc_files_without_a_copy(fs: EntrepotFileSystem) -> None:
+    table = pa.table({"n": np.arange(100_000)})
+    with fs.open("current/table.arrow", "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    arrow_fs = arrow_filesystems.PyFileSystem(arrow_filesystems.FSSpecHandler(fs))
+    with arrow_fs.open_input_file("current/table.arrow") as file:
+        read = pa.ipc.open_file(file).read_all()
+    view = np.frombuffer(fs.view("current/table.arrow"), np.uint8)
+    start = view.__array_interface__["data"][0]
+    address = read["n"].chunk(0).buffers()[1].address
+    assert start <= address < start + view.nbytes
+    assert read.equals(table)
+
+
+def test_parquet_through_pyarrow(fs: EntrepotFileSystem) -> None:
+    table = pa.table({"n": np.arange(100_000)})
+    pq.write_table(table, "current/table.parquet", filesystem=fs)
+    assert pq.read_table("current/table.parquet", filesystem=fs).equals(table)
+
+
+def test_polars(fs: EntrepotFileSystem, store: entrepot.Store, options: dict[str, Any]) -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"n": [1, 2, 3], "text": ["a", "b", "c"]})
+    with fs.open("current/frame.parquet", "wb") as file:
+        frame.write_parquet(file)
+    with fs.open("current/frame.parquet") as file:
+        assert pl.read_parquet(file).equals(frame)
+    store.put(frame, name="stored")
+    with fs.open("current/stored.arrow") as file:
+        assert pl.read_ipc(file).equals(frame)
+    with fsspec.open("entrepot://current/stored.csv", **options) as file:
+        assert pl.read_csv(file).equals(frame)
+    assert pl.scan_pyarrow_dataset(ds.dataset("current/frame.parquet", filesystem=fs)).collect().equals(frame)
+
+
+def test_duckdb(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    store.put(pa.table({"n": [1, 2, 3]}), name="numbers")
+    with duckdb.connect() as connection:
+        connection.register_filesystem(fs)
+        assert connection.sql("select sum(n) from read_parquet('entrepot://current/numbers.parquet')").fetchall() == [
+            (6,)
+        ]
+        connection.sql("copy (select 7 as n union all select 8) to 'entrepot://current/made.csv' (format csv)")
+        assert connection.sql("select sum(n) from 'entrepot://current/*.csv'").fetchall() == [(15,)]
+        connection.unregister_filesystem("entrepot")
+
+
+@pytest.mark.filterwarnings("ignore:UPath 'entrepot' filesystem not explicitly implemented")
+def test_upath(options: dict[str, Any]) -> None:
+    upath = pytest.importorskip("upath")
+    folder = upath.UPath("entrepot://current/folder", **options)
+    file = folder / "a" / "b.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("text")
+    assert file.read_bytes() == b"text"
+    assert file.exists()
+    assert folder.is_dir()
+    assert [path.name for path in folder.iterdir()] == ["a"]
+    assert [path.name for path in folder.glob("**/*.txt")] == ["b.txt"]
+    renamed = file.rename("entrepot://current/folder/c.txt")
+    assert renamed.read_text() == "text"
+    renamed.unlink()
+    assert not folder.exists()
+
+
+def test_local_copies(fs: EntrepotFileSystem, tmp_path: Path) -> None:
+    local = tmp_path / "file"
+    local.write_bytes(bytes(range(256)) * 1000)
+    fs.put(str(local), "current/file")
+    fs.get("current/file", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == local.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["CSVDataset", "ParquetDataset"])
+def test_kedro_datasets(kind: str, frame: Any, options: dict[str, Any], fs: EntrepotFileSystem) -> None:
+    datasets = pytest.importorskip("kedro_datasets.pandas")
+    form = kind.removesuffix("Dataset").lower()
+    dataset = getattr(datasets, kind)(filepath=f"entrepot:///current/frame.{form}", fs_args=options)
+    assert not dataset.exists()
+    dataset.save(frame)
+    assert dataset.exists()
+    assert fs.isfile(f"current/frame.{form}")
+    pd.testing.assert_frame_equal(dataset.load(), frame)
