@@ -1,6 +1,8 @@
 """``entrepot://`` for Airflow's ``ObjectStoragePath``; Airflow finds this module through the provider's metadata.
 
-Paths that start with ``entrepot://current/`` are in this installation's scope, like the values that tasks pass.
+Without a connection, the path finds the store and the scope as ``entrepot.connect`` does: half of the methods of
+``ObjectStoragePath`` then bypass this module, and would not know of other settings. With a connection, all of them get
+the file system from here, with the settings of the values that tasks pass.
 """
 
 from __future__ import annotations
@@ -19,15 +21,17 @@ def get_fs(conn_id: str | None, storage_options: dict[str, Any] | None = None) -
     """Return the file system, as Airflow asks for it.
 
     Args:
-        conn_id: a connection whose extra fields are options of the file system, such as ``address``; None: none.
-        storage_options: options that take precedence over the connection's and Airflow's configuration.
+        conn_id: a connection whose extra fields are options of the file system, such as ``session``; they take
+            precedence over Airflow's configuration. None: none.
+        storage_options: options that take precedence over both.
     """
     from airflow.sdk import BaseHook
     from entrepot_io.filesystem.file_system import EntrepotFileSystem
 
-    settings = current_settings()
-    options: dict[str, Any] = {"address": settings.address, "scope": settings.scope or default_scope()}
+    options: dict[str, Any] = {}
     if conn_id:
+        settings = current_settings()
+        options = {"address": settings.address, "scope": settings.scope or default_scope()}
         options.update(BaseHook.get_connection(conn_id).extra_dejson)
     options.update(storage_options or {})
     return EntrepotFileSystem(**options)

@@ -24,7 +24,9 @@ with path.open("w") as file:
     file.write("text")
 other = ObjectStoragePath("entrepot://elsewhere@current/two.bin")
 other.write_bytes(b"other")
-absolute = ObjectStoragePath("entrepot://production/-/reports/one.txt")
+with other.open("rb") as file:  # another way to the file system than that of write_bytes
+    assert file.read() == b"other"
+absolute = ObjectStoragePath("entrepot://default/-/reports/one.txt")
 print("RESULT", json.dumps([
     absolute.read_text(),
     [entry.name for entry in ObjectStoragePath("entrepot://current/reports").iterdir()],
@@ -38,9 +40,9 @@ print("RESULT", json.dumps([
 def test_object_storage_paths(daemon: Any, tmp_path: Path) -> None:
     environment = os.environ | {
         "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__ENTREPOT__ADDRESS": daemon.address,
-        "AIRFLOW__ENTREPOT__SCOPE": "production",
-        "AIRFLOW_CONN_ELSEWHERE": json.dumps({"conn_type": "generic", "extra": {"scope": "other", "session": "run"}}),
+        "ENTREPOT_ADDRESS": daemon.address,
+        "AIRFLOW__ENTREPOT__SCOPE": "production",  # for connections
+        "AIRFLOW_CONN_ELSEWHERE": json.dumps({"conn_type": "generic", "extra": {"session": "run"}}),
     }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100
@@ -48,7 +50,7 @@ def test_object_storage_paths(daemon: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
     assert json.loads(line.removeprefix("RESULT ")) == ["text", ["one.txt"], 4, True]
-    with entrepot.connect(daemon.address, scope="production") as store:
+    with entrepot.connect(daemon.address, scope="default") as store:
         assert store.get_by_name("reports/one.txt") == b"text"
-    with entrepot.connect(daemon.address, scope="other", session="run") as store:
+    with entrepot.connect(daemon.address, scope="production", session="run") as store:
         assert store.get_by_name("two.bin") == b"other"
