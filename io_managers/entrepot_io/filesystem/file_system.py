@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
 from fsspec.compression import compr
@@ -12,18 +12,19 @@ from fsspec.core import get_compression
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path, tokenize
 
-from entrepot_io.filesystem import lookup, sealing
-from entrepot_io.filesystem.contents import Conversions, stored_bytes
-from entrepot_io.filesystem.lookup import File
-from entrepot_io.filesystem.os_errors import is_a_directory, not_found, not_permitted, os_errors
-from entrepot_io.filesystem.paths import PROTOCOL, Location, encode, parse, strip
+from entrepot_io.filesystem import sealing
+from entrepot_io.filesystem.os_errors import not_found, not_permitted, os_errors
+from entrepot_io.filesystem.output import CompressedWriter
+from entrepot_io.filesystem.paths import PROTOCOL, Location, strip
 from entrepot_io.filesystem.reader import ObjectReader
 from entrepot_io.filesystem.sessions import Sessions
-from entrepot_io.filesystem.writer import CompressedWriter, ObjectWriter, TextWriter
+from entrepot_io.filesystem.text import TextWriter
+from entrepot_io.filesystem.tree import Entry, Tree, file_entry, folder_entry
+from entrepot_io.filesystem.writer import ObjectWriter
 from entrepot_io.sessions import parse_ttl
 
 if TYPE_CHECKING:
-    from entrepot import ObjectInfo, Store
+    from entrepot import ObjectInfo
 
 _TEXT_OPTIONS = ("encoding", "errors", "newline")
 
@@ -45,7 +46,7 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
         InvalidArgument: a malformed time to live.
     """
 
-    protocol: ClassVar[str] = PROTOCOL
+    protocol = PROTOCOL
     root_marker = ""
 
     def __init__(
@@ -59,8 +60,8 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         super().__init__(**storage_options)
         self._sessions = Sessions(address, scope, session, parse_ttl(session_ttl))
+        self._tree = Tree(self._sessions)
         self._decode = decode
-        self._conversions = Conversions()
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -81,14 +82,14 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
         Of a file: ``name``, ``size``, ``type``, ``created`` and ``mtime`` (seconds since 1970), ``id``, ``generation``,
         and ``object_type``.
         """
-        location = self._parse(path)
+        location = self._locate(path)
         with os_errors(location.path):
-            file = self._find(location)
+            file = self._tree.find(location)
             if file is not None:
-                return self._file_entry(location.path, file)
-            if self._is_folder(location):
-                return _folder_entry(location.path)
-        raise not_found(location.path, self._advice(location))
+                return self._tree.entry(file, location.path)
+            if self._tree.is_folder(location):
+                return folder_entry(location.path)
+        raise self._tree.not_found(location)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         """Return whether there is a file or a directory."""
@@ -100,13 +101,13 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         """List a directory, or one file. Formats in which a table can also be read are not listed."""
-        location = self._parse(path)
+        location = self._locate(path)
         with os_errors(location.path):
-            entries = self._entries(location)
-            if not entries and (file := self._find(location)) is not None:
-                entries = [self._file_entry(location.path, file)]
-            if not entries and not self._is_folder(location):
-                raise not_found(location.path, self._advice(location))
+            entries = self._tree.entries(location)
+            if not entries and (file := self._tree.find(location)) is not None:
+                entries = [self._tree.entry(file, location.path)]
+            if not entries and not self._tree.is_folder(location):
+                raise self._tree.not_found(location)
         return entries if detail else [entry["name"] for entry in entries]
 
     def created(self, path: str) -> datetime:
@@ -162,7 +163,7 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
         compress = compr[get_compression(self._strip_protocol(path), compression)]
         return target if compress is None else CompressedWriter(compress(target, mode="w"), target)
 
-    def _open(
+    def _open(  # type: ignore[override,unused-ignore]  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         path: str,
         mode: str = "rb",
@@ -176,10 +177,10 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return ObjectReader(self, entry["name"], entry, view)
         if mode not in ("wb", "xb", "ab"):
             raise ValueError(f"mode {mode!r} is not supported: objects are read (r), or written as a whole (w, x, a)")
-        location = self._writable(path)
+        location = self._tree.locate_target(self._strip_protocol(path))
         start = self.view(path) if mode == "ab" and self.isfile(path) else None
         with os_errors(location.path):
-            store = self._store(location, create=True)
+            store = self._tree.open_session(location, create=True)
             if mode == "xb" and sealing.resolved(store, location.name) is not None:
                 raise FileExistsError(errno.EEXIST, "the file exists: mode 'w' replaces it", location.path)
         return ObjectWriter(
@@ -200,20 +201,20 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Copy a file. The copy shares the memory of large ones; a directory without files cannot be copied."""
-        source = self._parse(path1)
+        source = self._locate(path1)
         with os_errors(source.path):
-            file = self._find(source)
+            file = self._tree.find(source)
             if file is None:
-                if self._is_folder(source):
+                if self._tree.is_folder(source):
                     return
-                raise not_found(source.path, self._advice(source))
+                raise self._tree.not_found(source)
             if file.format is not None:
                 self.pipe_file(path2, self.view(path1))
                 return
             if file.info.collection is not None:
                 raise not_permitted(source.path, "a collection cannot be copied, as its members would have two owners")
-            target = self._writable(path2)
-            into = self._store(target, create=True)
+            target = self._tree.locate_target(self._strip_protocol(path2))
+            into = self._tree.open_session(target, create=True)
             if into.durable is not None:
                 sealing.put_value(into, target.name, file.store.get(file.info.id))
             else:
@@ -222,7 +223,7 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
         """Move files. One file is renamed within its session: it keeps its ID, and nothing is copied."""
         if not isinstance(path1, list) and not isinstance(path2, list) and not recursive:
-            source, target = self._parse(path1), self._parse(path2)
+            source, target = self._locate(path1), self._locate(path2)
             with os_errors(source.path):
                 if self._rename(source, target, str(path2)):
                     return
@@ -233,7 +234,7 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return False
         if source.name == target.name or text.endswith("/") or self.isdir(target.path):
             return False
-        file = self._find(source)
+        file = self._tree.find(source)
         if file is None or file.format is not None:
             return False
         sealing.rename(file.store, source.name, target.name, file.info.id)
@@ -255,11 +256,11 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """As :meth:`mkdir`."""
         if not exist_ok:
             return self.mkdir(path)
-        location = self._parse(path)
+        location = self._locate(path)
         if location.scope is None:
             return None
         with os_errors(location.path):
-            store = self._store(location, create=True)
+            store = self._tree.open_session(location, create=True)
             if location.name and sealing.resolved(store, location.name) is not None:
                 raise FileExistsError(errno.EEXIST, "this is a file", location.path)
         return None
@@ -271,9 +272,9 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
             OSError: the directory is not empty.
             FileNotFoundError: there is none.
         """
-        location = self._parse(path)
+        location = self._locate(path)
         with os_errors(location.path):
-            if not self._is_folder(location):
+            if not self._tree.is_folder(location):
                 raise not_found(location.path, "a directory vanishes with its last file")
             if location.name or location.scope is None or location.session is None:
                 removed = False
@@ -286,13 +287,9 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def rm_file(self, path: str) -> None:
         """Delete a file. Whoever has it open can go on reading it."""
-        location = self._parse(path)
+        location = self._locate(path)
         with os_errors(location.path):
-            file = self._find(location)
-            if file is None:
-                if self._is_folder(location):
-                    raise is_a_directory(location.path, "delete it with recursive=True")
-                raise not_found(location.path, self._advice(location))
+            file = self._tree.find_existing(location, "delete it with recursive=True")
             if file.format is not None:
                 stem = location.path.removesuffix(file.format.suffix)
                 raise not_permitted(location.path, f"this is the object {stem} in another format: delete {stem}")
@@ -315,114 +312,17 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     # --- helpers
 
-    def _parse(self, path: Any) -> Location:
-        return parse(self._strip_protocol(path), *self._sessions.defaults())
-
-    def _store(self, location: Location, *, create: bool = False) -> Store:
-        return self._sessions.open(location.scope or "", location.session or "", create=create)
-
-    def _writable(self, path: str) -> Location:
-        location = self._parse(path)
-        if location.oid is not None:
-            raise not_permitted(
-                location.path, "objects cannot be changed by their ID: write to a name, SCOPE/SESSION/NAME"
-            )
-        if not location.name:
-            raise is_a_directory(location.path, self._advice(location))
-        return location
-
-    def _find(self, location: Location) -> File | None:
-        if location.oid is not None:
-            store = self._sessions.any_store()
-            if not store.exists(location.oid):
-                return None
-            info = store.info(location.oid)
-            wanted = lookup.format_of(info, location.suffix)
-            return None if location.suffix and wanted is None else File(store, info, wanted)
-        if not location.name or not self._session_exists(location):
-            return None
-        return lookup.find_file(self._store(location), location.name)
-
-    def _session_exists(self, location: Location) -> bool:
-        scope, session = location.scope, location.session
-        if scope is None or session is None:
-            return False
-        return (scope, session) == self._sessions.defaults() or self._sessions.exists(scope, session)
-
-    def _is_folder(self, location: Location) -> bool:
-        if location.name:
-            return self._session_exists(location) and lookup.is_folder(self._store(location), location.name)
-        if location.session is not None:
-            return self._session_exists(location)
-        if location.scope is not None:
-            return any(info.scope == location.scope for info in self._sessions.all())
-        return location.oid is None
+    def _locate(self, path: Any) -> Location:
+        return self._tree.locate(self._strip_protocol(path))
 
     def _file_info(self, path: str) -> ObjectInfo:
-        location = self._parse(path)
+        location = self._locate(path)
         with os_errors(location.path):
-            file = self._find(location)
-            if file is None:
-                raise not_found(location.path, self._advice(location))
-            return file.info
+            return self._tree.find_existing(location, "ask for a file in it").info
 
-    def _view(self, path: str) -> tuple[dict[str, Any], memoryview]:
-        location = self._parse(path)
+    def _view(self, path: str) -> tuple[Entry, memoryview]:
+        location = self._locate(path)
         with os_errors(location.path):
-            file = self._find(location)
-            if file is None:
-                if self._is_folder(location):
-                    raise is_a_directory(location.path, "list it with ls")
-                raise not_found(location.path, self._advice(location))
-            if file.format is None:
-                view = stored_bytes(file.store, file.info, location.path)
-            else:
-                view = self._conversions.converted(file.store, file.info, file.format, location.path)
-            return _file_entry(location.path, file.info, view.nbytes), view
-
-    def _file_entry(self, path: str, file: File) -> dict[str, Any]:
-        if file.format is None:
-            return _file_entry(path, file.info, file.info.nbytes)
-        return _file_entry(
-            path, file.info, self._conversions.converted(file.store, file.info, file.format, path).nbytes
-        )
-
-    def _entries(self, location: Location) -> list[dict[str, Any]]:
-        if location.oid is not None:
-            return []
-        if location.scope is None:
-            return [_folder_entry(encode(scope)) for scope in sorted({info.scope for info in self._sessions.all()})]
-        if location.session is None:
-            sessions = sorted(info.session for info in self._sessions.all() if info.scope == location.scope)
-            return [_folder_entry(f"{location.path}/{encode(session)}") for session in sessions]
-        if not self._session_exists(location):
-            return []
-        children = lookup.children_of(self._store(location), location.name)
-        return [
-            *(_folder_entry(f"{location.path}/{name}") for name in children.folders),
-            *(_file_entry(f"{location.path}/{name}", info, info.nbytes) for name, info in children.files.items()),
-        ]
-
-    def _advice(self, location: Location) -> str:
-        if location.oid is not None:
-            return "the store has no object with this ID in this format"
-        if not location.name:
-            return "a path is SCOPE/SESSION/NAME, or current/NAME; with Kedro, write three slashes, entrepot:///current/NAME"
-        return f"session {location.session!r} of scope {location.scope!r} has no object of this name"
-
-
-def _folder_entry(path: str) -> dict[str, Any]:
-    return {"name": path, "size": 0, "type": "directory"}
-
-
-def _file_entry(path: str, info: ObjectInfo, size: int) -> dict[str, Any]:
-    return {
-        "name": path,
-        "size": size,
-        "type": "file",
-        "created": info.created,
-        "mtime": info.created,
-        "id": str(info.id),
-        "generation": info.generation,
-        "object_type": info.type,
-    }
+            file = self._tree.find_existing(location, "list it with ls")
+            view = self._tree.view(file, location.path)
+            return file_entry(location.path, file.info, view.nbytes), view

@@ -37,15 +37,15 @@ class Format:
 def split(name: str) -> tuple[str, Format | None]:
     """A name without the suffix of a format, and that format; the whole name and None if it has no such suffix.
 
-    >>> stem, found = split("a/orders.parquet")
-    >>> stem, found.suffix
+    >>> stem, file_format = split("a/orders.parquet")
+    >>> stem, file_format.suffix
     ('a/orders', '.parquet')
     >>> split("orders.txt")
     ('orders.txt', None)
     """
     stem, dot, extension = name.rpartition(".")
-    found = FORMATS.get(dot + extension)
-    return (stem, found) if found is not None and stem and not stem.endswith("/") else (name, None)
+    suffixed = FORMATS.get(dot + extension)
+    return (stem, suffixed) if suffixed is not None and stem and not stem.endswith("/") else (name, None)
 
 
 def suffixes_of(type_name: str) -> list[str]:
@@ -107,18 +107,18 @@ def _from_parquet(data: Any) -> Any:
 
 def _to_csv(value: Any) -> Any:
     import pyarrow as pa
-    import pyarrow.csv
+    from pyarrow import csv
 
     sink = pa.BufferOutputStream()
-    pa.csv.write_csv(_to_table(value), sink)
+    csv.write_csv(_to_table(value), sink)
     return sink.getvalue()
 
 
 def _from_csv(data: Any) -> Any:
     import pyarrow as pa
-    import pyarrow.csv
+    from pyarrow import csv
 
-    return pa.csv.read_csv(pa.BufferReader(pa.py_buffer(data)))
+    return csv.read_csv(pa.BufferReader(pa.py_buffer(data)))
 
 
 def _to_npy(value: Any) -> Any:
@@ -136,8 +136,8 @@ def _from_npy(data: Any) -> Any:
 
 
 FORMATS = {
-    known.suffix: known
-    for known in (
+    file_format.suffix: file_format
+    for file_format in (
         Format(".arrow", _TABLE_TYPES, _to_ipc, _from_ipc),
         Format(".feather", _TABLE_TYPES, _to_ipc, _from_ipc),
         Format(".parquet", _TABLE_TYPES, _to_parquet, _from_parquet),

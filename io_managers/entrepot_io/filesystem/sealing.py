@@ -68,7 +68,7 @@ def _id_for(store: Store, name: str) -> ObjectID:
         names = store.info(oid).names
     except ObjectNotFound:
         return oid
-    return oid if all(known == name for known in names) else ObjectID.random()
+    return oid if all(bound == name for bound in names) else ObjectID.random()
 
 
 def put_value(store: Store, name: str, value: object, *, exclusive: bool = False) -> PutResult:

@@ -34,21 +34,20 @@ class Sessions:
         self._scope = scope
         self._session = session
         self._ttl = ttl
-        # The defaults, and the settings that they were found with: tests and notebooks change those. Replaced as a
-        # whole.
-        self._found: tuple[tuple[str | None, ...], tuple[str, str]] | None = None
+        # The defaults, and the settings that they come from: tests and notebooks change those. Replaced as a whole.
+        self._resolved: tuple[tuple[str | None, ...], tuple[str, str]] | None = None
 
     def defaults(self) -> tuple[str, str]:
         """The default scope and session."""
         settings = tuple(os.environ.get(name) for name in _SETTINGS)
-        found = self._found
-        if found is None or found[0] != settings:
+        resolved = self._resolved
+        if resolved is None or resolved[0] != settings:
             import entrepot
 
             with entrepot.connect(self._address, scope=self._scope, session=self._session) as store:
-                found = settings, (store.scope, store.session_name)
-            self._found = found
-        return found[1]
+                resolved = settings, (store.scope, store.session_name)
+            self._resolved = resolved
+        return resolved[1]
 
     def all(self) -> list[SessionInfo]:
         """Every session of the store, in all scopes."""

@@ -8,10 +8,8 @@ States::
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
@@ -22,6 +20,7 @@ from entrepot_io.filesystem import sealing
 from entrepot_io.filesystem.contents import decoded
 from entrepot_io.filesystem.formats import split
 from entrepot_io.filesystem.os_errors import os_errors
+from entrepot_io.filesystem.output import Output
 
 if TYPE_CHECKING:
     from entrepot import Store
@@ -32,39 +31,7 @@ _LARGE_WRITE = 64 << 10  # from this size on, a write is a piece of its own
 _PIECE_BYTES = 1 << 20  # smaller writes are collected into pieces of this size
 
 
-class _Output(io.BufferedIOBase):
-    """A file that can only be written, from its start to its end, and is discarded on an exception in its block.
-
-    Attributes:
-        starts_text: set while a text file is made on top: the file then claims to be seekable, because only in a
-            seekable file does Python look for the start, where UTF-16 needs a byte order mark.
-    """
-
-    starts_text = False
-
-    def discard(self) -> None:
-        """Give up what was written."""
-        raise NotImplementedError
-
-    def abandon(self) -> None:
-        """Give up what was written, with a warning: the file is not complete, because nobody has closed it."""
-        raise NotImplementedError
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return self.starts_text
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.discard()
-        self.close()
-
-
-class ObjectWriter(_Output):
+class ObjectWriter(Output):
     """A file that becomes an object when it is closed.
 
     The pieces that were written are collected (``bytes`` by reference) and copied once, into shared memory, on
@@ -231,76 +198,3 @@ class ObjectWriter(_Output):
 
     def __repr__(self) -> str:
         return f"<entrepot file {self.path!r}, being written, {self._size} bytes>"
-
-
-class TextWriter(io.TextIOWrapper):
-    """Text to be written to an object; as the file below it, it is discarded on an exception in its block.
-
-    Args:
-        target: the file below.
-        options: encoding, errors and newline, as for ``open``.
-    """
-
-    def __init__(self, target: ObjectWriter | CompressedWriter, **options: Any) -> None:
-        self._target = target
-        target.starts_text = True
-        try:
-            super().__init__(target, **options)
-        finally:
-            target.starts_text = False
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._target.discard()
-        super().__exit__(kind, error, trace)
-
-    def __del__(self) -> None:
-        with suppress(ValueError):  # closed or detached
-            if not self.closed:
-                self._target.abandon()
-                self.close()
-
-
-class CompressedWriter(_Output):
-    """Bytes to be compressed into an object, which is closed, or discarded, together with this file.
-
-    Args:
-        compressor: the file of a compression library that writes to ``target``.
-        target: the object.
-    """
-
-    def __init__(self, compressor: Any, target: ObjectWriter) -> None:
-        self._compressor = compressor
-        self._target = target
-        self._size = 0
-
-    def write(self, data: Buffer, /) -> int:
-        self._compressor.write(data)
-        nbytes = memoryview(data).nbytes
-        self._size += nbytes
-        return nbytes
-
-    def tell(self) -> int:
-        return self._size
-
-    def discard(self) -> None:
-        self._target.discard()
-
-    def abandon(self) -> None:
-        self._target.abandon()
-
-    def close(self) -> None:
-        if not self.closed:
-            try:
-                self._compressor.close()
-                self._target.close()
-            finally:
-                super().close()
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):
-            if not self.closed:
-                self.abandon()
-                self.close()

@@ -1,0 +1,218 @@
+"""Names, sessions, scopes and IDs as paths; errors are those of a file system."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import entrepot
+import pytest
+from entrepot.errors import AccessDenied, InvalidArgument, ObjectExists, ObjectLost, ObjectNotFound, StoreFull
+from entrepot_io.filesystem.file_system import EntrepotFileSystem
+from entrepot_io.filesystem.os_errors import os_errors
+
+LARGE = bytes(range(256)) * 1024
+
+
+def _count(store: entrepot.Store) -> int:
+    return len(store.list())
+
+
+def test_renaming_keeps_the_object(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    fs.pipe({"current/old": LARGE, "current/new": b"replaced"})
+    oid = fs.info("current/old")["id"]
+    fs.mv("current/old", "current/new")
+    assert fs.info("current/new")["id"] == oid
+    assert not fs.exists("current/old")
+    fs.pipe_file("current/old", b"another")  # not the object that has moved away
+    assert (fs.cat_file("current/new"), fs.cat_file("current/old")) == (LARGE, b"another")
+    assert _count(store) == 2
+
+
+def test_moving_a_directory_and_into_another_session(fs: EntrepotFileSystem) -> None:
+    fs.pipe({"current/a/1": b"1", "current/a/b/2": LARGE})
+    fs.mv("current/a", "current/c", recursive=True)
+    assert fs.find("current/") == ["current/c/1", "current/c/b/2"]
+    fs.mv("current/c/b/2", "default/elsewhere/2")
+    assert fs.find("current/") == ["current/c/1"]
+    assert fs.cat_file("default/elsewhere/2") == LARGE
+    with pytest.raises(FileNotFoundError):
+        fs.mv("current/missing", "current/x")
+
+
+def test_a_copy_shares_memory(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    import numpy as np
+
+    fs.pipe_file("current/a", LARGE)
+    fs.cp_file("current/a", "current/b")
+    first, second = (
+        np.frombuffer(fs.view(name), np.uint8).__array_interface__["data"][0] for name in ("current/a", "current/b")
+    )
+    assert first == second
+    fs.rm("current/a")
+    assert fs.cat_file("current/b") == LARGE
+
+
+def test_two_sessions_and_two_scopes(fs: EntrepotFileSystem) -> None:
+    paths = ["default/run%2F1/x", "default/run-2/x", "other scope/-/x", "other scope/%2D/x"]
+    for path in paths:
+        fs.pipe_file(path, path.encode())
+    for path in paths:
+        assert fs.cat_file(f"entrepot://{path}") == fs.cat_file(f"entrepot:///{path}") == path.encode()
+        assert path.rpartition("/")[0] in fs.ls(path.partition("/")[0], detail=False) or "other" in path
+    scopes = fs.ls("", detail=False)
+    assert "default" in scopes
+    assert "other%20scope" in scopes
+    assert fs.ls("other%20scope", detail=False) == ["other%20scope/-", "other%20scope/%2D"]
+    assert [(entry["type"], entry["name"]) for entry in fs.ls("default/run%2F1")] == [("file", "default/run%2F1/x")]
+
+
+def test_reading_creates_no_session(fs: EntrepotFileSystem) -> None:
+    for path in ("default/nobody", "default/nobody/x", "nobody/-/x", "nobody"):
+        assert not fs.exists(path)
+        with pytest.raises(FileNotFoundError):
+            fs.ls(path)
+        with pytest.raises(FileNotFoundError):
+            fs.open(path)
+    assert "nobody" not in fs.ls("", detail=False)
+    assert "default/nobody" not in fs.ls("default", detail=False)
+
+
+def test_sessions_are_made_and_removed_as_directories(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    fs.mkdir("default/made")
+    assert fs.isdir("default/made")
+    with pytest.raises(FileExistsError):
+        fs.mkdir("default/made")
+    fs.makedirs("default/made/a/b", exist_ok=True)
+    fs.pipe_file("default/made/a/b", b"x")
+    with pytest.raises(FileExistsError):
+        fs.makedirs("default/made/a/b", exist_ok=True)
+    with pytest.raises(OSError, match="not empty") as caught:
+        fs.rmdir("default/made")
+    assert caught.value.errno == errno.ENOTEMPTY
+    with pytest.raises(IsADirectoryError):
+        fs.rm("default/made/a")
+    fs.rm("default/made/a", recursive=True)
+    fs.rmdir("default/made")
+    assert not fs.exists("default/made")
+
+
+def test_an_object_by_its_id(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    oid = store.put(LARGE)
+    assert fs.cat_file(f"entrepot://{oid}", 3, 9) == LARGE[3:9]
+    assert fs.isfile(str(oid))
+    assert fs.ls("current", detail=False) == []  # it has no name
+    with pytest.raises(PermissionError, match="by their ID"):
+        fs.pipe_file(str(oid), b"x")
+    fs.rm(str(oid))
+    assert not store.exists(oid)
+    assert not fs.exists(str(oid))
+
+
+def test_a_name_may_be_a_file_and_a_directory(fs: EntrepotFileSystem) -> None:
+    fs.pipe({"current/a": b"file", "current/a/b": b"below"})
+    assert fs.cat_file("current/a") == b"file"
+    assert sorted((entry["name"], entry["type"]) for entry in fs.ls("current")) == [
+        ("current/a", "directory"),
+        ("current/a", "file"),
+    ]
+    assert fs.ls("current/a", detail=False) == ["current/a/b"]
+    assert fs.find("current") == ["current/a", "current/a/b"]
+
+
+def test_names_that_look_like_patterns(fs: EntrepotFileSystem) -> None:
+    fs.pipe({"current/[a]*/x": b"1", "current/a/y": b"2"})
+    assert fs.ls("current/[a]*", detail=False) == ["current/[a]*/x"]
+    assert fs.ls("current/a", detail=False) == ["current/a/y"]
+
+
+def test_names_that_are_no_paths_are_not_listed(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    for name in ("/a", "b/", "c//d", "e"):
+        store.put(b"x", name=name)
+    assert fs.find("current") == ["current/e"]
+
+
+def test_glob_find_walk(fs: EntrepotFileSystem) -> None:
+    fs.pipe({"current/a/1.csv": b"", "current/a/b/2.csv": b"", "current/a/b/3.txt": b"", "current/4.csv": b""})
+    assert fs.glob("current/a/*") == ["current/a/1.csv", "current/a/b"]
+    assert fs.glob("entrepot://current/**/*.csv") == ["current/4.csv", "current/a/1.csv", "current/a/b/2.csv"]
+    assert fs.find("current/a", maxdepth=1) == ["current/a/1.csv"]
+    assert list(fs.walk("current/a")) == [("current/a", ["b"], ["1.csv"]), ("current/a/b", [], ["2.csv", "3.txt"])]
+    assert fs.du("current") == 0
+
+
+def test_keys_and_times_change_with_the_content(fs: EntrepotFileSystem) -> None:
+    before = datetime.now(timezone.utc) - timedelta(seconds=1)
+    fs.pipe_file("current/file", b"1")
+    key, checksum = fs.ukey("current/file"), fs.checksum("current/file")
+    assert (fs.ukey("current/file"), fs.checksum("current/file")) == (key, checksum)
+    assert (
+        before
+        <= fs.created("current/file")
+        == fs.modified("current/file")
+        <= datetime.now(timezone.utc) + timedelta(seconds=1)
+    )
+    fs.pipe_file("current/file", b"2")
+    assert fs.ukey("current/file") != key
+    assert fs.checksum("current/file") != checksum
+
+
+# --- errors
+
+
+def test_errors_of_paths(fs: EntrepotFileSystem) -> None:
+    fs.pipe_file("current/folder/file", b"x")
+    with pytest.raises(IsADirectoryError):
+        fs.open("current/folder")
+    for path in ("", "current", "default", "default/-"):
+        with pytest.raises(IsADirectoryError):
+            fs.open(path, "wb")
+    with pytest.raises(FileNotFoundError, match="no object of this name"):
+        fs.open("current/folder/missing")
+    with pytest.raises(FileNotFoundError, match="three slashes"):
+        fs.open("missing")
+    with pytest.raises(FileNotFoundError):
+        fs.rm("current/missing")
+    with pytest.raises(FileNotFoundError):
+        fs.rmdir("current/missing")
+    with pytest.raises(OSError, match="255 bytes") as caught:
+        fs.pipe_file("current/" + "x" * 300, b"")
+    assert caught.value.errno == errno.EINVAL
+    assert isinstance(caught.value.__cause__, InvalidArgument)
+
+
+def test_a_value_that_is_not_bytes_says_how_it_can_be_read(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    store.put({"a": 1}, name="data")
+    assert fs.isfile("current/data")
+    with pytest.raises(OSError, match=r"python\.data.*connect\(\)\.get"):
+        fs.cat_file("current/data")
+
+
+def test_a_full_store(new_daemon: Callable[..., Any]) -> None:
+    small = EntrepotFileSystem(address=new_daemon("64MiB").address, skip_instance_cache=True)
+    file = small.open("current/file", "wb")
+    for _ in range(80):
+        file.write(bytes(1 << 20))
+    with pytest.raises(OSError, match="larger than the whole store") as caught:
+        file.close()
+    assert caught.value.errno == errno.ENOSPC
+    assert isinstance(caught.value.__cause__, StoreFull)
+    assert not small.exists("current/file")
+    small.pipe_file("current/file", LARGE)  # the memory is free again
+    assert small.cat_file("current/file") == LARGE
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ObjectNotFound("x"), FileNotFoundError),
+        (ObjectExists("x"), FileExistsError),
+        (AccessDenied("x"), PermissionError),
+        (ObjectLost("x"), OSError),
+    ],
+)
+def test_errors_of_the_store(error: Exception, expected: type[OSError]) -> None:
+    with pytest.raises(expected, match="x"), os_errors("path"):
+        raise error
