@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -93,11 +94,21 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         """Return whether there is a file or a directory."""
-        try:
-            self.info(path)
-        except FileNotFoundError:
-            return False
-        return True
+        location = self._locate(path)
+        with os_errors(location.path):
+            return self._tree.find(location) is not None or self._tree.is_folder(location)
+
+    def isfile(self, path: str) -> bool:
+        """Return whether there is a file."""
+        location = self._locate(path)
+        with os_errors(location.path):
+            return self._tree.find(location) is not None
+
+    def isdir(self, path: str) -> bool:
+        """Return whether there is a directory, and no file of the same name."""
+        location = self._locate(path)
+        with os_errors(location.path):
+            return self._tree.find(location) is None and self._tree.is_folder(location)
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         """List a directory, or one file. Formats in which a table can also be read are not listed."""
@@ -109,6 +120,17 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if not entries and not self._tree.is_folder(location):
                 raise self._tree.not_found(location)
         return entries if detail else [entry["name"] for entry in entries]
+
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
+    ) -> Any:
+        """Return all files below a directory. Within a session, this takes one listing, whatever the directories."""
+        location = self._locate(path)
+        with os_errors(location.path):
+            below = None if withdirs or maxdepth is not None else self._tree.descendants(location)
+        if not below:
+            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
+        return below if detail else list(below)
 
     def created(self, path: str) -> datetime:
         """Return when the file's present content was written."""
@@ -132,6 +154,38 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """Return a file's bytes, or some of them; negative positions count from its end."""
         return bytes(self.view(path)[start:end])
+
+    def cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Return ranges of files; of each file, all are from the same content.
+
+        Args:
+            paths: one per range.
+            starts, ends: one per range, or one for all.
+            max_gap: ignored: nothing is gained by reading ranges together.
+            on_error: ``"return"`` puts an error in the place of its range, anything else raises it.
+        """
+        starts = starts if isinstance(starts, Iterable) else [starts] * len(paths)
+        ends = ends if isinstance(ends, Iterable) else [ends] * len(paths)
+        views: dict[str, memoryview | OSError] = {}
+        for path in dict.fromkeys(paths):
+            try:
+                views[path] = self.view(path)
+            except OSError as error:
+                if on_error != "return":
+                    raise
+                views[path] = error
+        return [
+            view if isinstance(view := views[path], OSError) else bytes(view[start:end])
+            for path, start, end in zip(paths, starts, ends, strict=True)
+        ]
 
     def view(self, path: str) -> memoryview:
         """Return a file's bytes without a copy, if it is stored as bytes. They stay as they are whatever happens to the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,18 +89,24 @@ def is_folder(store: Store, name: str) -> bool:
 
 def children_of(store: Store, name: str) -> Children:
     """The files and directories directly below a name; below the session for an empty one."""
-    prefix = f"{name}/" if name else ""
     files: dict[str, ObjectInfo] = {}
     folders: set[str] = set()
+    for rest, info in names_below(store, name):
+        child, slash, _ = rest.partition("/")
+        if slash:
+            folders.add(child)
+        else:
+            files[child] = info
+    return Children(dict(sorted(files.items())), sorted(folders))
+
+
+def names_below(store: Store, name: str) -> Iterator[tuple[str, ObjectInfo]]:
+    """Yield the objects at all levels below a name, with what their names have after it."""
+    prefix = f"{name}/" if name else ""
     for info in store.list(_escaped(prefix) + "*"):
         for bound in info.names:
             if _is_below(bound, prefix):
-                child, slash, _ = bound[len(prefix) :].partition("/")
-                if slash:
-                    folders.add(child)
-                else:
-                    files[child] = info
-    return Children(dict(sorted(files.items())), sorted(folders))
+                yield bound[len(prefix) :], info
 
 
 def _is_below(name: str, prefix: str) -> bool:

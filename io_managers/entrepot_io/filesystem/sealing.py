@@ -64,6 +64,8 @@ def _id_for(store: Store, name: str) -> ObjectID:
     """The same ID each time, so that writers of one name replace each other's content and leave nothing behind; a
     random one if that object has got another name, under which it must stay."""
     oid = store.derive(_KEY + name)
+    if not store.exists(oid):
+        return oid
     try:
         names = store.info(oid).names
     except ObjectNotFound:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from entrepot.errors import ObjectNotFound
+
 from entrepot_io.filesystem import lookup
 from entrepot_io.filesystem.contents import Conversions, stored_bytes
 from entrepot_io.filesystem.lookup import File
@@ -66,9 +68,8 @@ class Tree:
             info = store.info(location.oid)
             wanted = lookup.format_of(info, location.suffix)
             return None if location.suffix and wanted is None else File(store, info, wanted)
-        if not location.name or not self._has_session(location):
-            return None
-        return lookup.find_file(self.open_session(location), location.name)
+        store = self._existing_session(location) if location.name else None
+        return None if store is None else lookup.find_file(store, location.name)
 
     def find_existing(self, location: Location, advice: str) -> File:
         """The file at a location.
@@ -102,10 +103,11 @@ class Tree:
 
     def is_folder(self, location: Location) -> bool:
         """Whether a location is a directory: the root, a scope, a session, or a part of objects' names."""
-        if location.name:
-            return self._has_session(location) and lookup.is_folder(self.open_session(location), location.name)
-        if location.session is not None:
-            return self._has_session(location)
+        if location.scope is not None and location.session is not None:
+            if not location.name:
+                return self.sessions.exists(location.scope, location.session)
+            store = self._existing_session(location)
+            return store is not None and lookup.is_folder(store, location.name)
         if location.scope is not None:
             return any(info.scope == location.scope for info in self.sessions.all())
         return location.oid is None
@@ -119,23 +121,35 @@ class Tree:
         if location.session is None:
             sessions = sorted(info.session for info in self.sessions.all() if info.scope == location.scope)
             return [folder_entry(f"{location.path}/{encode(session)}") for session in sessions]
-        if not self._has_session(location):
+        store = self._existing_session(location)
+        if store is None:
             return []
-        children = lookup.children_of(self.open_session(location), location.name)
+        children = lookup.children_of(store, location.name)
         return [
             *(folder_entry(f"{location.path}/{name}") for name in children.folders),
             *(file_entry(f"{location.path}/{name}", info, info.nbytes) for name, info in children.files.items()),
         ]
 
+    def descendants(self, location: Location) -> dict[str, Entry] | None:
+        """The files at all levels below a location in a session, by their paths; None: it is not in a session."""
+        if location.scope is None or location.session is None:
+            return None
+        store = self._existing_session(location)
+        if store is None:
+            return {}
+        below = lookup.names_below(store, location.name)
+        paths = {f"{location.path}/{name}": info for name, info in below}
+        return {path: file_entry(path, info, info.nbytes) for path, info in sorted(paths.items())}
+
     def not_found(self, location: Location) -> FileNotFoundError:
         """The error for a location at which there is nothing."""
         return not_found(location.path, _advice(location))
 
-    def _has_session(self, location: Location) -> bool:
-        scope, session = location.scope, location.session
-        if scope is None or session is None:
-            return False
-        return (scope, session) == self.sessions.defaults() or self.sessions.exists(scope, session)
+    def _existing_session(self, location: Location) -> Store | None:
+        try:
+            return self.open_session(location)
+        except ObjectNotFound:
+            return None
 
 
 def folder_entry(path: str) -> Entry:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import entrepot
@@ -71,6 +75,59 @@ def test_any_pieces_and_any_ranges(
             assert file.tell() == expected.tell()
         file.seek(-min(7, len(content)), os.SEEK_END)
         assert file.read() == content[-7:]
+
+
+def test_objects_that_are_bytes_are_files_of_these_bytes(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    import array
+
+    with store.create(100_000, metadata=b"of the blob", name="blob") as blob:
+        blob.view[:] = LARGE[:100_000]
+    with store.create(3, name="small blob") as blob:
+        blob.view[:] = b"abc"
+    store.put(bytearray(b"text"), name="bytearray")
+    store.put(memoryview(array.array("i", range(2000))), name="view")
+    expected = {
+        "blob": LARGE[:100_000],
+        "small blob": b"abc",
+        "bytearray": b"text",
+        "view": array.array("i", range(2000)).tobytes(),
+    }
+    for entry in fs.ls("current"):
+        content = expected.pop(entry["name"].removeprefix("current/"))
+        assert fs.cat_file(entry["name"]) == content
+        assert entry["size"] == fs.size(entry["name"]) == len(content)
+    assert expected == {}
+
+
+def test_ranges_of_several_files(fs: EntrepotFileSystem) -> None:
+    fs.pipe({"current/a": b"0123456789", "current/b": LARGE})
+    paths = ["current/a", "current/b", "current/a"]
+    assert fs.cat_ranges(paths, [0, 256, -3], [2, 260, None]) == [b"01", LARGE[256:260], b"789"]
+    assert fs.cat_ranges(paths, 1, 3) == [b"12", LARGE[1:3], b"12"]
+    first, missing = fs.cat_ranges(["current/a", "current/missing"], 0, 1)
+    assert first == b"0"
+    assert isinstance(missing, FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges(["current/a", "current/missing"], 0, 1, on_error="raise")
+
+
+def test_a_durable_session_gets_its_files_back(
+    new_fs: Callable[..., EntrepotFileSystem], options: dict[str, Any], tmp_path: Path
+) -> None:
+    from entrepot import raw_objects
+
+    with entrepot.connect(options["address"], session=options["session"], durable=f"file://{tmp_path}") as store:
+        fs = new_fs(**options)
+        contents = {"current/large": LARGE, "current/small": b"x"}
+        fs.pipe(contents)
+        fs.cp_file("current/large", "current/copy")
+        store.flush_durable()
+        for name in ("large", "small", "copy"):
+            raw_objects.discard(store, store.resolve(name))  # from memory only
+        assert {path: fs.cat_file(path) for path in contents} == contents
+        assert fs.cat_file("current/copy") == LARGE
+        fs.rm("current/large")
+        assert not fs.exists("current/large")
 
 
 def test_a_buffer_that_is_reused_after_a_write_does_not_change_the_file(fs: EntrepotFileSystem) -> None:
@@ -175,3 +232,20 @@ def test_a_forked_child_reads_and_writes(fs: EntrepotFileSystem) -> None:
             time.sleep(0.005)
     assert os.waitstatus_to_exitcode(done[1]) == 0
     assert fs.cat_file("current/child") == LARGE[::-1]
+
+
+def test_many_processes_write_one_name(fs: EntrepotFileSystem, options: dict[str, Any]) -> None:
+    program = (
+        "import sys\n"
+        "from entrepot_io.filesystem.file_system import EntrepotFileSystem\n"
+        f"fs = EntrepotFileSystem(**{options!r})\n"
+        "for _ in range(20):\n"
+        "    fs.pipe_file('current/file', sys.argv[1].encode() * 100_000)\n"
+        "    content = fs.cat_file('current/file')\n"
+        "    assert len(set(content)) == 1 and len(content) == 100_000\n"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", program, letter]) for letter in "ab"]
+    assert [process.wait(100) for process in processes] == [0, 0]
+    assert fs.cat_file("current/file") in (b"a" * 100_000, b"b" * 100_000)
+    with entrepot.connect(options["address"], session=options["session"]) as store:
+        assert len(store.list()) == 1

@@ -123,6 +123,10 @@ def test_asking_for_the_size_converts_once(
 
     counted = formats.Format(wanted.suffix, wanted.types, encode, wanted.decode)
     monkeypatch.setitem(formats.FORMATS, ".parquet", counted)
+    assert fs.exists("current/table.parquet")
+    assert fs.isfile("current/table.parquet")
+    assert not fs.isdir("current/table.parquet")
+    assert calls == []
     with fs.open("current/table.parquet") as file:
         assert len(file.read()) == fs.size("current/table.parquet") == fs.info("current/table.parquet")["size"]
     assert len(calls) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -12,6 +13,10 @@ import pytest
 from entrepot.errors import AccessDenied, InvalidArgument, ObjectExists, ObjectLost, ObjectNotFound, StoreFull
 from entrepot_io.filesystem.file_system import EntrepotFileSystem
 from entrepot_io.filesystem.os_errors import os_errors
+from entrepot_io.filesystem.paths import decode, encode, is_regular, parse
+from fsspec.spec import AbstractFileSystem
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 LARGE = bytes(range(256)) * 1024
 
@@ -97,6 +102,45 @@ def test_sessions_are_made_and_removed_as_directories(fs: EntrepotFileSystem, st
     fs.rm("default/made/a", recursive=True)
     fs.rmdir("default/made")
     assert not fs.exists("default/made")
+
+
+def test_deleting_all_files_of_a_session_leaves_what_has_no_name(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
+    oid = store.put(b"no name")
+    fs.pipe({"current/a": b"1", "current/b/c": b"2"})
+    fs.rm("current", recursive=True)
+    assert fs.ls("current") == []
+    assert store.exists(oid)
+    with pytest.raises(OSError, match="not empty"):
+        fs.rmdir("current")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    names=st.sets(st.text("ab/.*[é ", min_size=1, max_size=6), max_size=8), folder=st.sampled_from(["", "/a", "/a/b"])
+)
+def test_finding_in_one_listing_is_the_same_as_walking(
+    fs: EntrepotFileSystem, store: entrepot.Store, names: set[str], folder: str
+) -> None:
+    for info in store.list():
+        store.delete(info.id)
+    for name in names:
+        store.put(name.encode(), name=name)
+    path = f"current{folder}"
+    walked = AbstractFileSystem.find(fs, path, detail=True)
+    assert fs.find(path, detail=True) == walked
+    assert fs.find(path) == list(walked)
+    assert [path.removeprefix("current/") for path in fs.find("current")] == sorted(filter(is_regular, names))
+
+
+@given(name=st.text(max_size=20).filter(lambda name: "\0" not in name))
+def test_every_scope_and_session_has_a_segment(name: str) -> None:
+    segment = encode(name)
+    assert decode(segment) == name
+    assert segment
+    assert re.fullmatch(r"[!-~]+", segment)
+    assert not set(segment) & set("/?#@*[]\\")
+    assert parse(f"{segment}/x/y", "default", "").scope == name or not name
+    assert parse(f"s/{segment}/y", "default", "").session == name
 
 
 def test_an_object_by_its_id(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
