@@ -71,16 +71,20 @@ class Sessions:
         Raises:
             ObjectNotFound: there is none.
         """
-        permanent = (scope, session) == (self.defaults()[0], SCOPE_SESSION)
+        own_scope = scope == self.defaults()[0]
+        permanent = own_scope and session == SCOPE_SESSION
         if not create and not permanent and not self.exists(scope, session):
             raise ObjectNotFound(f"scope {scope!r} has no session {session!r}: `entrepot sessions` lists them")
         ttl = self._ttl if create else DEFAULT_TTL_SECONDS  # reading leaves a session's time to live as it is
-        return connections.session_store(self._address, scope, session, ttl)
+        if own_scope:
+            return connections.session_store(self._address, scope, session, ttl)
+        store = connections.unshared_store(self._address, scope, session)
+        return store if ttl == DEFAULT_TTL_SECONDS or not session else store.session(session, ttl=ttl)
 
     def remove_if_empty(self, scope: str, session: str) -> bool:
         """Remove a session that has no objects; return whether it had none. A scope's own session remains."""
         if any(info.objects for info in self.all() if info.scope == scope and info.session == session):
             return False
         if session != SCOPE_SESSION:
-            connections.scope_store(self._address, scope).remove_session(session)
+            self.open(scope, session).remove_session(session)
         return True

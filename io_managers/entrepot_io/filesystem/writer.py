@@ -76,8 +76,9 @@ class ObjectWriter(Output):
         # Complete, not committed: either a value, or bytes in shared memory that are not sealed.
         self._value: Any = None
         self._filled: RawObjectWriter | None = None
-        if start is not None:
-            self._add(start)
+        if start is not None:  # it lies in the store, so nobody changes it
+            self._pieces.append(start)
+            self._size = start.nbytes
 
     @property
     def size(self) -> int:
@@ -96,7 +97,7 @@ class ObjectWriter(Output):
         flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
         if flat.nbytes >= _LARGE_WRITE:
             self._end_piece()
-            self._pieces.append(data if isinstance(data, bytes) else flat if flat.readonly else bytes(flat))
+            self._pieces.append(flat if isinstance(view.obj, bytes) else bytes(flat))  # others may still change
         else:
             self._collected += flat
             if len(self._collected) >= _PIECE_BYTES:

@@ -14,6 +14,7 @@ from typing import Any
 
 import entrepot
 import pytest
+from entrepot.errors import ObjectNotFound
 from entrepot_io.filesystem.file_system import EntrepotFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -112,7 +113,10 @@ def test_ranges_of_several_files(fs: EntrepotFileSystem) -> None:
 
 
 def test_a_durable_session_gets_its_files_back(
-    new_fs: Callable[..., EntrepotFileSystem], options: dict[str, Any], tmp_path: Path
+    new_fs: Callable[..., EntrepotFileSystem],
+    options: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from entrepot import raw_objects
 
@@ -126,6 +130,16 @@ def test_a_durable_session_gets_its_files_back(
             raw_objects.discard(store, store.resolve(name))  # from memory only
         assert {path: fs.cat_file(path) for path in contents} == contents
         assert fs.cat_file("current/copy") == LARGE
+        read, lost = raw_objects.read, [ObjectNotFound("lost")]
+
+        def read_once_lost(*arguments: Any) -> Any:
+            if lost:
+                raise lost.pop()
+            return read(*arguments)
+
+        monkeypatch.setattr(raw_objects, "read", read_once_lost)
+        assert fs.cat_file("current/large") == LARGE
+        assert lost == []
         fs.rm("current/large")
         assert not fs.exists("current/large")
 
@@ -135,8 +149,10 @@ def test_a_buffer_that_is_reused_after_a_write_does_not_change_the_file(fs: Entr
     with fs.open("current/file", "wb") as file:
         file.write(buffer)
         buffer[:] = bytes(len(buffer))
+        file.write(memoryview(buffer).toreadonly())
+        buffer[:] = LARGE
         file.write(memoryview(buffer)[:5])
-    assert fs.cat_file("current/file") == LARGE + bytes(5)
+    assert fs.cat_file("current/file") == LARGE + bytes(len(buffer)) + LARGE[:5]
 
 
 def test_reading_large_files_copies_nothing_that_it_need_not(fs: EntrepotFileSystem, store: entrepot.Store) -> None:

@@ -32,6 +32,24 @@ def test_fsspec_finds_it_by_its_entry_point(options: dict[str, Any]) -> None:
     assert [cast(Any, file).path for file in fsspec.open_files("entrepot://current/*", **options)] == ["current/x"]
 
 
+def test_what_fsspec_builds_on_it(fs: EntrepotFileSystem, options: dict[str, Any]) -> None:
+    mapper = fs.get_mapper("current/array")
+    mapper["0.0"] = b"chunk"
+    mapper["meta/.zarray"] = b"{}"
+    assert dict(mapper) == {"0.0": b"chunk", "meta/.zarray": b"{}"}
+    del mapper["0.0"]
+    assert list(mapper) == ["meta/.zarray"]
+    fs.pipe_file("current/lines", b"one\ntwo\nthree\n")
+    assert (fs.head("current/lines", 3), fs.tail("current/lines", 6)) == (b"one", b"three\n")
+    assert fs.read_block("current/lines", 1, 4, delimiter=b"\n") == b"two\n"
+    assert fs.cat("current/l*") == {"current/lines": b"one\ntwo\nthree\n"}
+    assert fs.du("current") == 14 + 2
+    fs.touch("current/empty")
+    assert fs.size("current/empty") == 0
+    with fsspec.open("simplecache::entrepot://current/lines", entrepot=options) as file:
+        assert cast(Any, file).read() == b"one\ntwo\nthree\n"
+
+
 @pytest.mark.parametrize("form", ["parquet", "csv", "feather"])
 def test_pandas(form: str, frame: Any, options: dict[str, Any]) -> None:
     url = f"entrepot://current/frame.{form}"

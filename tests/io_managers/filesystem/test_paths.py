@@ -85,6 +85,36 @@ def test_reading_creates_no_session(fs: EntrepotFileSystem) -> None:
     assert "default/nobody" not in fs.ls("default", detail=False)
 
 
+def test_looking_into_another_scope_does_not_make_its_own_session(
+    fs: EntrepotFileSystem, options: dict[str, Any]
+) -> None:
+    with entrepot.connect(options["address"], scope="foreign", session="run") as store:
+        store.put(b"x", name="x")
+    assert fs.cat_file("foreign/run/x") == b"x"
+    fs.pipe_file("foreign/run/y", b"y")
+    assert fs.ls("foreign", detail=False) == ["foreign/run"]
+    fs.rm("foreign", recursive=True)
+    fs.rmdir("foreign/run")
+    assert not fs.exists("foreign")
+
+
+def test_writing_sets_a_sessions_time_to_live_and_reading_does_not(
+    new_fs: Callable[..., EntrepotFileSystem], options: dict[str, Any]
+) -> None:
+    def ttl(scope: str) -> int:
+        with entrepot.connect(options["address"], scope=scope) as store:
+            return next(info.ttl_seconds for info in store.sessions() if info.session == "timed")
+
+    for scope in ("default", "foreign"):
+        new_fs(**options, session_ttl="2h").pipe_file(f"{scope}/timed/x", b"x")
+        assert ttl(scope) == 7200
+        new_fs(**options, session_ttl=60).cat_file(f"{scope}/timed/x")
+        new_fs(**options).pipe_file(f"{scope}/timed/x", b"y")
+        assert ttl(scope) == 7200
+    with pytest.raises(ValueError, match="time to live"):
+        new_fs(session_ttl="soon")
+
+
 def test_sessions_are_made_and_removed_as_directories(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
     fs.mkdir("default/made")
     assert fs.isdir("default/made")
