@@ -68,8 +68,8 @@ class Tree:
             info = store.info(location.oid)
             wanted = lookup.format_of(info, location.suffix)
             return None if location.suffix and wanted is None else File(store, info, wanted)
-        store = self._existing_session(location) if location.name else None
-        return None if store is None else lookup.find_file(store, location.name)
+        session = self._existing_session(location) if location.name else None
+        return None if session is None else lookup.find_file(session, location.name)
 
     def find_existing(self, location: Location, advice: str) -> File:
         """The file at a location.
