@@ -275,18 +275,23 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 sealing.put_copy(into, target.name, raw_objects.read(file.store, file.info.id))
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
-        """Move files. One file is renamed within its session: it keeps its ID, and nothing is copied."""
-        if not isinstance(path1, list) and not isinstance(path2, list) and not recursive:
+        """Move files. One file is renamed within its session: it keeps its ID, and nothing is copied.
+
+        Moving something to where it is, however its path is written, does nothing.
+        """
+        if not isinstance(path1, list) and not isinstance(path2, list):
             source, target = self._locate(path1), self._locate(path2)
+            if source.place == target.place and self.exists(source.path):
+                return
             with os_errors(source.path):
-                if self._rename(source, target, str(path2)):
+                if not recursive and self._rename(source, target, str(path2)):
                     return
         super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
 
     def _rename(self, source: Location, target: Location, text: str) -> bool:
-        if not source.name or (source.scope, source.session) != (target.scope, target.session) or not target.name:
+        if not source.name or not target.name or source.place[:2] != target.place[:2]:
             return False
-        if source.name == target.name or text.endswith("/") or self.isdir(target.path):
+        if text.endswith("/") or self.isdir(target.path):
             return False
         file = self._tree.find(source)
         if file is None or file.format is not None:
@@ -353,7 +358,13 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 file.store.delete(file.info.id)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Delete files, and with ``recursive`` directories. Of a session, objects without a name remain."""
+        """Delete files, and with ``recursive`` directories. Of a session, objects without a name remain.
+
+        Raises:
+            PermissionError: the path is the root.
+        """
+        if any(not self._strip_protocol(each) for each in (path if isinstance(path, list) else [path])):
+            raise not_permitted("", "this would empty the whole store: delete one scope or session at a time")
         for each in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
             try:
                 self.rm_file(each)

@@ -47,6 +47,11 @@ class Location:
     oid: ObjectID | None = None
     suffix: str = ""
 
+    @property
+    def place(self) -> tuple[str | None, str | None, str, ObjectID | None, str]:
+        """What the path means, without how it is written."""
+        return self.scope, self.session, self.name, self.oid, self.suffix
+
 
 def strip(path: str) -> str:
     """The path of a URL, without slashes around it.

@@ -47,6 +47,26 @@ def test_moving_a_directory_and_into_another_session(fs: EntrepotFileSystem) -> 
         fs.mv("current/missing", "current/x")
 
 
+def test_moving_something_to_where_it_is_leaves_it_there(
+    new_fs: Callable[..., EntrepotFileSystem], options: dict[str, Any]
+) -> None:
+    fs = new_fs(**options | {"session": "run"})
+    fs.pipe({"current/a": b"1", "current/b/c": b"2"})
+    fs.mv("current/a", "default/run/a")
+    fs.mv("default/run/b", "current/b", recursive=True)
+    assert fs.cat(fs.find("current")) == {"current/a": b"1", "current/b/c": b"2"}
+    with pytest.raises(FileNotFoundError):
+        fs.mv("current/missing", "default/run/missing")
+
+
+def test_the_whole_store_is_not_deleted(fs: EntrepotFileSystem) -> None:
+    fs.pipe_file("current/a", b"1")
+    for path in ("", "entrepot://", "/", ["current/b", ""]):
+        with pytest.raises(PermissionError, match="whole store"):
+            fs.rm(path, recursive=True)
+    assert fs.exists("current/a")
+
+
 def test_a_copy_shares_memory(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
     import numpy as np
 
