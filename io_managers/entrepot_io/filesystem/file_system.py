@@ -1,36 +1,30 @@
-"""The file system: fsspec's interface, over sessions, names and objects."""
+"""The file system: fsspec's interface, over sessions, names and objects. Opening and changing files is here."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+import os
+from typing import Any
 
 from entrepot import raw_objects
 from fsspec.compression import compr
 from fsspec.core import get_compression
-from fsspec.spec import AbstractFileSystem
-from fsspec.utils import stringify_path, tokenize
 
 from entrepot_io.filesystem import sealing
 from entrepot_io.filesystem.os_errors import not_found, not_permitted, os_errors
 from entrepot_io.filesystem.output import CompressedWriter
-from entrepot_io.filesystem.paths import PROTOCOL, Location, strip
+from entrepot_io.filesystem.paths import Location
 from entrepot_io.filesystem.reader import ObjectReader
+from entrepot_io.filesystem.reading import ReadingFileSystem
 from entrepot_io.filesystem.sessions import Sessions
 from entrepot_io.filesystem.text import TextWriter
-from entrepot_io.filesystem.tree import Entry, Tree, file_entry, folder_entry
 from entrepot_io.filesystem.writer import ObjectWriter
 from entrepot_io.sessions import parse_ttl
-
-if TYPE_CHECKING:
-    from entrepot import ObjectInfo
 
 _TEXT_OPTIONS = ("encoding", "errors", "newline")
 
 
-class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
+class EntrepotFileSystem(ReadingFileSystem):
     """The named objects of a store as files; see docs/filesystem.md. Thread-safe; works after ``fork``; pickled by its
     options.
 
@@ -47,9 +41,6 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
         InvalidArgument: a malformed time to live.
     """
 
-    protocol = PROTOCOL
-    root_marker = ""
-
     def __init__(
         self,
         address: str | None = None,
@@ -59,138 +50,8 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
         decode: bool = False,
         **storage_options: Any,
     ) -> None:
-        super().__init__(**storage_options)
-        self._sessions = Sessions(address, scope, session, parse_ttl(session_ttl))
-        self._tree = Tree(self._sessions)
+        super().__init__(Sessions(address, scope, session, parse_ttl(session_ttl)), **storage_options)
         self._decode = decode
-
-    @classmethod
-    def _strip_protocol(cls, path: Any) -> Any:
-        if isinstance(path, list):
-            return [cls._strip_protocol(item) for item in path]
-        return strip(stringify_path(path))
-
-    @property
-    def fsid(self) -> str:
-        """Identifies the store."""
-        return f"{PROTOCOL}-{self._sessions.any_store().address}"
-
-    # --- looking
-
-    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """Return a file's or a directory's metadata.
-
-        Of a file: ``name``, ``size``, ``type``, ``created`` and ``mtime`` (seconds since 1970), ``id``, ``generation``,
-        and ``object_type``.
-        """
-        location = self._locate(path)
-        with os_errors(location.path):
-            file = self._tree.find(location)
-            if file is not None:
-                return self._tree.entry(file, location.path)
-            if self._tree.is_folder(location):
-                return folder_entry(location.path)
-        raise self._tree.not_found(location)
-
-    def exists(self, path: str, **kwargs: Any) -> bool:
-        """Return whether there is a file or a directory."""
-        location = self._locate(path)
-        with os_errors(location.path):
-            return self._tree.find(location) is not None or self._tree.is_folder(location)
-
-    def isfile(self, path: str) -> bool:
-        """Return whether there is a file."""
-        location = self._locate(path)
-        with os_errors(location.path):
-            return self._tree.find(location) is not None
-
-    def isdir(self, path: str) -> bool:
-        """Return whether there is a directory, and no file of the same name."""
-        location = self._locate(path)
-        with os_errors(location.path):
-            return self._tree.find(location) is None and self._tree.is_folder(location)
-
-    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """List a directory, or one file. Formats in which a table can also be read are not listed."""
-        location = self._locate(path)
-        with os_errors(location.path):
-            entries = self._tree.entries(location)
-            if not entries and (file := self._tree.find(location)) is not None:
-                entries = [self._tree.entry(file, location.path)]
-            if not entries and not self._tree.is_folder(location):
-                raise self._tree.not_found(location)
-        return entries if detail else [entry["name"] for entry in entries]
-
-    def find(
-        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
-    ) -> Any:
-        """Return all files below a directory. Within a session, this takes one listing, whatever the directories."""
-        location = self._locate(path)
-        with os_errors(location.path):
-            below = None if withdirs or maxdepth is not None else self._tree.descendants(location)
-        if not below:
-            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
-        return below if detail else list(below)
-
-    def created(self, path: str) -> datetime:
-        """Return when the file's present content was written."""
-        return datetime.fromtimestamp(self._file_info(path).created, timezone.utc)
-
-    def modified(self, path: str) -> datetime:
-        """The same as :meth:`created`: content does not change, it is replaced."""
-        return self.created(path)
-
-    def ukey(self, path: str) -> str:
-        """Return text that changes whenever the content is replaced."""
-        info = self._file_info(path)
-        return str(tokenize(self._sessions.any_store().instance_id, str(info.id), info.generation))
-
-    def checksum(self, path: str) -> int:
-        """Return a number that changes whenever the content is replaced."""
-        return int(self.ukey(path), 16)
-
-    # --- reading
-
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """Return a file's bytes, or some of them; negative positions count from its end."""
-        return bytes(self.view(path)[start:end])
-
-    def cat_ranges(
-        self,
-        paths: list[str],
-        starts: Any,
-        ends: Any,
-        max_gap: int | None = None,
-        on_error: str = "return",
-        **kwargs: Any,
-    ) -> list[Any]:
-        """Return ranges of files; of each file, all are from the same content.
-
-        Args:
-            paths: one per range.
-            starts, ends: one per range, or one for all.
-            max_gap: ignored: nothing is gained by reading ranges together.
-            on_error: ``"return"`` puts an error in the place of its range, anything else raises it.
-        """
-        starts = starts if isinstance(starts, Iterable) else [starts] * len(paths)
-        ends = ends if isinstance(ends, Iterable) else [ends] * len(paths)
-        views: dict[str, memoryview | OSError] = {}
-        for path in dict.fromkeys(paths):
-            try:
-                views[path] = self.view(path)
-            except OSError as error:
-                if on_error != "return":
-                    raise
-                views[path] = error
-        return [
-            view if isinstance(view := views[path], OSError) else bytes(view[start:end])
-            for path, start, end in zip(paths, starts, ends, strict=True)
-        ]
-
-    def view(self, path: str) -> memoryview:
-        """Return a file's bytes without a copy, if it is stored as bytes. They stay as they are whatever happens to the
-        file."""
-        return self._view(path)[1]
 
     # --- writing
 
@@ -205,7 +66,8 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> Any:
         """Open a file: ``r``, ``w``, ``x`` or ``a``, for text or with ``b`` for bytes.
 
-        What is written becomes visible when the file is closed; after an exception in its ``with`` block, never.
+        What is written becomes visible when the file is closed; after an exception in its ``with`` block, never. If the
+        number of bytes is known, pass it as ``size``: they are then written straight into shared memory.
         """
         if "r" in mode or ("b" in mode and compression is None):
             return super().open(path, mode, block_size, cache_options, compression, **kwargs)
@@ -224,6 +86,7 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
         block_size: int | None = None,
         autocommit: bool = True,
         cache_options: dict[str, Any] | None = None,
+        size: int | None = None,
         **kwargs: Any,
     ) -> ObjectReader | ObjectWriter:
         if mode == "rb":
@@ -237,21 +100,28 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
             store = self._tree.open_session(location, create=True)
             if mode == "xb" and sealing.resolved(store, location.name) is not None:
                 raise FileExistsError(errno.EEXIST, "the file exists: mode 'w' replaces it", location.path)
-        return ObjectWriter(
-            self,
-            location.path,
-            store,
-            location.name,
-            start=start,
-            exclusive=mode == "xb",
-            autocommit=autocommit,
-            decode=self._decode,
-        )
+            return ObjectWriter(
+                self,
+                location.path,
+                store,
+                location.name,
+                start=start,
+                exclusive=mode == "xb",
+                autocommit=autocommit,
+                decode=self._decode,
+                expected_size=size,
+            )
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
         """Write a file's bytes; with ``mode="create"`` only if there is no such file."""
         with self.open(path, "xb" if mode == "create" else "wb", **kwargs) as file:
             file.write(value)
+
+    def put_file(self, lpath: Any, rpath: str, *args: Any, **kwargs: Any) -> None:
+        """Copy a local file into the store, block by block."""
+        if os.path.isfile(lpath):
+            kwargs.setdefault("size", os.path.getsize(lpath))
+        super().put_file(lpath, rpath, *args, **kwargs)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Copy a file. The copy shares the memory of large ones; a directory without files cannot be copied."""
@@ -374,20 +244,3 @@ class EntrepotFileSystem(AbstractFileSystem):  # type: ignore[misc]
             except FileNotFoundError:  # a directory has vanished with its last file
                 if not recursive:
                     raise
-
-    # --- helpers
-
-    def _locate(self, path: Any) -> Location:
-        return self._tree.locate(self._strip_protocol(path))
-
-    def _file_info(self, path: str) -> ObjectInfo:
-        location = self._locate(path)
-        with os_errors(location.path):
-            return self._tree.find_existing(location, "ask for a file in it").info
-
-    def _view(self, path: str) -> tuple[Entry, memoryview]:
-        location = self._locate(path)
-        with os_errors(location.path):
-            file = self._tree.find_existing(location, "list it with ls")
-            view = self._tree.view(file, location.path)
-            return file_entry(location.path, file.info, view.nbytes), view

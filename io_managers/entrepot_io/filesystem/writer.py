@@ -18,7 +18,7 @@ from entrepot.errors import EntrepotError
 
 from entrepot_io.filesystem import sealing
 from entrepot_io.filesystem.contents import decoded
-from entrepot_io.filesystem.formats import split
+from entrepot_io.filesystem.formats import Format, split
 from entrepot_io.filesystem.os_errors import os_errors
 from entrepot_io.filesystem.output import Output
 
@@ -34,8 +34,9 @@ _PIECE_BYTES = 1 << 20  # smaller writes are collected into pieces of this size
 class ObjectWriter(Output):
     """A file that becomes an object when it is closed.
 
-    The pieces that were written are collected (``bytes`` by reference) and copied once, into shared memory, on
-    ``close``. Not thread-safe.
+    If its size is known in advance, what is written goes straight into shared memory. Otherwise the pieces are
+    collected (``bytes`` by reference) and copied there once, on ``close``: the store cannot enlarge a blob, and only a
+    file in one blob can be read as a whole without a copy. Not thread-safe.
 
     Args:
         fs, path: as fsspec's own files have them.
@@ -45,6 +46,10 @@ class ObjectWriter(Output):
         exclusive: whether the name has to be free when the file is committed.
         autocommit: whether ``close`` commits.
         decode: whether to store the table or array that the bytes hold, if the name's suffix says so.
+        expected_size: how many bytes will probably be written; None: unknown.
+
+    Raises:
+        StoreFull: there is no room for a file of the expected size.
     """
 
     mode = "wb"
@@ -60,6 +65,7 @@ class ObjectWriter(Output):
         exclusive: bool = False,
         autocommit: bool = True,
         decode: bool = False,
+        expected_size: int | None = None,
     ) -> None:
         self.fs = fs
         self.path = path
@@ -72,13 +78,24 @@ class ObjectWriter(Output):
         self._pieces: deque[bytes | bytearray | memoryview] = deque()
         self._collected = bytearray()
         self._size = 0
-        self._discarded = False
+        self._discarded = True  # until there is something to discard
         # Complete, not committed: either a value, or bytes in shared memory that are not sealed.
         self._value: Any = None
         self._filled: RawObjectWriter | None = None
+        # Memory of the expected size, as long as what is written fits; it becomes `_filled`.
+        self._reserved: RawObjectWriter | None = None
+        if (
+            expected_size is not None
+            and expected_size > raw_objects.SMALL_BYTES
+            and start is None
+            and store.durable is None
+            and self._format() is None
+        ):
+            self._reserved = raw_objects.RawObjectWriter(store, [expected_size])
         if start is not None:  # it lies in the store, so nobody changes it
             self._pieces.append(start)
             self._size = start.nbytes
+        self._discarded = False
 
     @property
     def size(self) -> int:
@@ -95,6 +112,13 @@ class ObjectWriter(Output):
     def _add(self, data: Buffer) -> int:
         view = memoryview(data)
         flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+        if self._reserved is not None:
+            end = self._size + flat.nbytes
+            if end <= self._reserved.buffers[0].nbytes:
+                self._reserved.buffers[0][self._size : end] = flat
+                self._size = end
+                return flat.nbytes
+            self._collect_reserved()
         if flat.nbytes >= _LARGE_WRITE:
             self._end_piece()
             self._pieces.append(flat if isinstance(view.obj, bytes) else bytes(flat))  # others may still change
@@ -104,6 +128,16 @@ class ObjectWriter(Output):
                 self._end_piece()
         self._size += flat.nbytes
         return flat.nbytes
+
+    def _collect_reserved(self) -> None:
+        """Go on as if the size had not been known: it was wrong."""
+        if self._reserved is not None:
+            self._pieces.append(bytes(self._reserved.buffers[0][: self._size]))
+            self._reserved.drop()
+            self._reserved = None
+
+    def _format(self) -> Format | None:
+        return split(self._name)[1] if self._decode else None
 
     def _end_piece(self) -> None:
         if self._collected:
@@ -137,8 +171,12 @@ class ObjectWriter(Output):
             super().close()
 
     def _complete(self) -> None:
+        if self._reserved is not None and self._size == self._reserved.buffers[0].nbytes:
+            self._filled, self._reserved = self._reserved, None
+            return
+        self._collect_reserved()
         self._end_piece()
-        wanted = split(self._name)[1] if self._decode else None
+        wanted = self._format()
         if wanted is not None:
             self._value = decoded(b"".join(self._pieces), wanted, self.path)
             self._name = split(self._name)[0]
@@ -182,9 +220,10 @@ class ObjectWriter(Output):
         self._pieces.clear()
         self._collected = bytearray()
         self._value = None
-        if self._filled is not None:
-            self._filled.drop()
-            self._filled = None
+        for unsealed in (self._filled, self._reserved):
+            if unsealed is not None:
+                unsealed.drop()
+        self._filled = self._reserved = None
 
     def abandon(self) -> None:
         if not self._discarded:

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,37 @@ def test_reading_large_files_copies_nothing_that_it_need_not(fs: EntrepotFileSys
         target = bytearray(10)
         assert file.readinto(target) == 10
         assert target == LARGE[150:160]
+
+
+@pytest.mark.parametrize("size", [0, 100, 100_000, 100_001, 200_000, 300_000])
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_file_of_a_size_that_was_announced(
+    fs: EntrepotFileSystem, store: entrepot.Store, size: int, failing: bool
+) -> None:
+    content = (LARGE * 2)[:size]
+    file = fs.open("current/file", "wb", size=100_000)  # right or wrong
+    for start in range(0, size, 30_000):
+        file.write(content[start : start + 30_000])
+        assert file.tell() == min(start + 30_000, size)
+    if failing:
+        file.discard()
+    file.close()
+    assert [entry["size"] for entry in fs.ls("current")] == ([] if failing else [size])
+    if not failing:
+        assert fs.cat_file("current/file") == content
+
+
+def test_a_local_file_goes_into_the_store_without_being_held_in_memory(fs: EntrepotFileSystem, tmp_path: Path) -> None:
+    local = tmp_path / "file"
+    local.write_bytes(LARGE * 256)  # 64 MiB
+    tracemalloc.start()
+    try:
+        fs.put_file(str(local), "current/file")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 24 << 20
+    assert fs.view("current/file") == local.read_bytes()
 
 
 def test_text(fs: EntrepotFileSystem) -> None:

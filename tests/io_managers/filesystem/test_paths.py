@@ -293,6 +293,8 @@ def test_a_full_store(new_daemon: Callable[..., Any]) -> None:
         file.close()
     assert caught.value.errno == errno.ENOSPC
     assert isinstance(caught.value.__cause__, StoreFull)
+    with pytest.raises(OSError, match="larger than the whole store"):
+        small.open("current/file", "wb", size=80 << 20)
     assert not small.exists("current/file")
     small.pipe_file("current/file", LARGE)  # the memory is free again
     assert small.cat_file("current/file") == LARGE
