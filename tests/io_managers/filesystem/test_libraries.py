@@ -167,3 +167,27 @@ def test_kedro_datasets(kind: str, frame: Any, options: dict[str, Any], fs: Entr
     assert dataset.exists()
     assert fs.isfile(f"current/frame.{form}")
     pd.testing.assert_frame_equal(dataset.load(), frame)
+
+
+def test_a_kedro_catalog_with_versions(frame: Any, options: dict[str, Any], fs: EntrepotFileSystem) -> None:
+    kedro_io = pytest.importorskip("kedro.io")
+    pytest.importorskip("kedro_datasets.pandas")
+    entry = {
+        "type": "pandas.CSVDataset",
+        "filepath": "entrepot:///current/report.csv",
+        "fs_args": options,
+        "save_args": {"index": False},
+        "versioned": True,
+    }
+    for _ in range(2):
+        catalog = kedro_io.DataCatalog.from_config({"report": entry})
+        catalog.save("report", frame)
+        pd.testing.assert_frame_equal(catalog.load("report"), frame)
+    assert len(fs.glob("current/report.csv/*/report.csv")) == 2
+
+
+def test_kedro_without_the_third_slash_is_told_so(frame: Any, options: dict[str, Any]) -> None:
+    datasets = pytest.importorskip("kedro_datasets.pandas")
+    dataset = datasets.CSVDataset(filepath="entrepot://current/report.csv", fs_args=options)
+    with pytest.raises(Exception, match="three slashes"):
+        dataset.save(frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import entrepot
@@ -74,6 +75,18 @@ def test_a_reader_keeps_what_it_opened(fs: EntrepotFileSystem) -> None:
         fs.rm("current/file")
         assert deleted.read() == LARGE
     assert not fs.exists("current/file")
+
+
+def test_closing_a_reader_frees_what_was_deleted(
+    fs: EntrepotFileSystem, store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    fs.pipe_file("current/file", bytes(32 << 20))
+    file = fs.open("current/file")
+    fs.rm("current/file")
+    used = store.status()["used_bytes"]
+    assert file.read(1) == b"\0"
+    file.close()
+    wait_until(lambda: store.status()["used_bytes"] <= used - (32 << 20), "the memory of the deleted file")
 
 
 def test_overwriting_leaves_no_object_behind(fs: EntrepotFileSystem, store: entrepot.Store) -> None:
