@@ -98,7 +98,8 @@ class EntrepotFileSystem(ReadingFileSystem):
         start = self.view(path) if mode == "ab" and self.isfile(path) else None
         with os_errors(location.path):
             store = self._tree.open_session(location, create=True)
-            if mode == "xb" and sealing.resolved(store, location.name) is not None:
+            taken = sealing.resolved(store, location.name) is not None  # also refuses names that no object can have
+            if mode == "xb" and taken:
                 raise FileExistsError(errno.EEXIST, "the file exists: mode 'w' replaces it", location.path)
             return ObjectWriter(
                 self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from entrepot import raw_objects
-from entrepot.errors import ObjectNotFound
+from entrepot.errors import InvalidArgument, ObjectNotFound
 
 from entrepot_io.filesystem.formats import FORMATS, Format, split
 from entrepot_io.filesystem.paths import is_regular
@@ -70,7 +70,10 @@ def format_of(info: ObjectInfo, suffix: str) -> Format | None:
 
 def _named(store: Store, name: str) -> ObjectInfo | None:
     for _ in range(_MAX_ATTEMPTS):
-        oid = resolved(store, name)
+        try:
+            oid = resolved(store, name)
+        except InvalidArgument:  # no object can have this name
+            return None
         if oid is None:
             return None
         try:
@@ -84,7 +87,10 @@ def is_folder(store: Store, name: str) -> bool:
     """Whether there are objects below a name."""
     prefix = f"{name}/"
     entries = raw_objects.iter_entries(store, _escaped(prefix) + "*")
-    return any(_is_below(bound, prefix) for entry in entries for bound in entry.names)
+    try:
+        return any(_is_below(bound, prefix) for entry in entries for bound in entry.names)
+    except InvalidArgument:  # no object can have such a name
+        return False
 
 
 def children_of(store: Store, name: str) -> Children:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import ObjectNotFound
@@ -10,7 +11,7 @@ from entrepot_io.filesystem import lookup
 from entrepot_io.filesystem.contents import Conversions, stored_bytes
 from entrepot_io.filesystem.lookup import File
 from entrepot_io.filesystem.os_errors import is_a_directory, not_found, not_permitted
-from entrepot_io.filesystem.paths import Location, encode, parse
+from entrepot_io.filesystem.paths import Location, encode, is_regular, parse
 
 if TYPE_CHECKING:
     from entrepot import ObjectInfo, Store
@@ -45,12 +46,15 @@ class Tree:
         Raises:
             PermissionError: the path is an object's ID.
             IsADirectoryError: the path is that of a session, or of something above it.
+            OSError: it could not be listed.
         """
         location = self.locate(path)
         if location.oid is not None:
             raise not_permitted(path, "objects cannot be changed by their ID: write to a name, SCOPE/SESSION/NAME")
         if not location.name:
             raise is_a_directory(path, _advice(location))
+        if not is_regular(location.name):
+            raise OSError(errno.EINVAL, "two slashes in a row: such a file could not be listed", path)
         return location
 
     def open_session(self, location: Location, *, create: bool = False) -> Store:

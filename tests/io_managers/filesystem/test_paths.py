@@ -271,8 +271,14 @@ def test_errors_of_paths(fs: EntrepotFileSystem) -> None:
         fs.rm("current/missing")
     with pytest.raises(FileNotFoundError):
         fs.rmdir("current/missing")
+    with pytest.raises(OSError, match="two slashes") as caught:
+        fs.open("current/a//b", "wb")
+    assert caught.value.errno == errno.EINVAL
+    for name in ("x" * 300, "x" * 300 + ".csv", "lone \udc80"):
+        assert not fs.exists(f"current/{name}")
+        assert not fs.isdir(f"current/{name}")
     with pytest.raises(OSError, match="255 bytes") as caught:
-        fs.pipe_file("current/" + "x" * 300, b"")
+        fs.open("current/" + "x" * 300, "wb")
     assert caught.value.errno == errno.EINVAL
     assert isinstance(caught.value.__cause__, InvalidArgument)
 
