@@ -32,6 +32,54 @@ def test_fsspec_finds_it_by_its_entry_point(options: dict[str, Any]) -> None:
     assert [cast(Any, file).path for file in fsspec.open_files("entrepot://current/*", **options)] == ["current/x"]
 
 
+class Stop(Exception):
+    """Raised by a test within a block."""
+
+
+class _Unprintable:
+    def __str__(self) -> str:
+        raise Stop
+
+
+def _fail_halfway(options: dict[str, Any], mode: str, **more: Any) -> None:
+    with fsspec.open("entrepot://current/x", mode, **options, **more) as file:
+        cast(Any, file).write("text" if mode == "w" else b"bytes")
+        raise Stop
+
+
+@pytest.mark.parametrize("mode", ["w", "wb"])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_block_of_fsspec_that_fails_stores_nothing(
+    mode: str, compression: str | None, options: dict[str, Any], fs: EntrepotFileSystem
+) -> None:
+    with pytest.raises(Stop):
+        _fail_halfway(options, mode, compression=compression)
+    assert not fs.exists("current/x")
+
+
+def test_a_table_that_pandas_fails_to_write_is_not_stored(options: dict[str, Any], fs: EntrepotFileSystem) -> None:
+    frame = pd.DataFrame({"n": [*range(1000), _Unprintable()]}, dtype=object)
+    with pytest.raises(Stop):
+        frame.to_csv("entrepot://current/frame.csv", storage_options=options, chunksize=10)
+    assert fs.ls("current") == []
+
+
+def test_a_report_of_an_error_is_stored(options: dict[str, Any], fs: EntrepotFileSystem) -> None:
+    opened_before = fsspec.open("entrepot://current/before", "w", **options)
+    with opened_before as before:
+        try:
+            raise Stop
+        except Stop:
+            with fsspec.open("entrepot://current/report", "w", **options) as report:
+                print("failed", file=cast(Any, report))
+            print("failed", file=cast(Any, before))
+            opened_before.close()
+    assert fs.cat(["current/before", "current/report"]) == {
+        "current/before": b"failed\n",
+        "current/report": b"failed\n",
+    }
+
+
 def test_what_fsspec_builds_on_it(fs: EntrepotFileSystem, options: dict[str, Any]) -> None:
     mapper = fs.get_mapper("current/array")
     mapper["0.0"] = b"chunk"
