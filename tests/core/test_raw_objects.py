@@ -100,6 +100,20 @@ def test_the_list_reads_nothing(store: entrepot.Store) -> None:
     )
 
 
+def test_the_list_takes_a_pattern(store: entrepot.Store) -> None:
+    store.put(b"x", name="a/1")
+    store.put(b"x", name="b/1")
+    assert [entry.names for entry in raw_objects.iter_entries(store, "a/*")] == [("a/1",)]
+    with pytest.raises(InvalidArgument, match="pattern of a list"):
+        list(raw_objects.iter_entries(store, "\udc80"))
+
+
+def test_the_sessions_of_all_scopes(store: entrepot.Store) -> None:
+    with entrepot.connect(store.address, scope="another", session="run"):
+        listed = {(info.scope, info.session) for info in inventory.sessions(store)}
+    assert {("another", "run"), (store.scope, store.session_name)} <= listed
+
+
 def test_the_checksum(store: entrepot.Store) -> None:
     assert _core.crc32c(b"123456789") == 0xE3069283
     data = np.random.default_rng(0).bytes(1_000_000)

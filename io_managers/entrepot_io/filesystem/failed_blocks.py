@@ -15,19 +15,10 @@ _LIBRARIES = frozenset({"fsspec.core", "pandas.io.common"})  # modules with such
 _MAX_FRAMES = 8  # between it and the file
 
 
-def current_exception() -> BaseException | None:
-    """The exception that is being handled; None: there is none."""
-    return sys.exc_info()[1]
-
-
-def block_failed(handled_before: BaseException | None) -> bool:
-    """Whether one of these libraries is calling because of an exception in its block.
-
-    Args:
-        handled_before: what was being handled when the file was opened: that is no failure of its block.
-    """
-    error = current_exception()
-    if error is None or error is handled_before:
+def block_failed() -> bool:
+    """Whether one of these libraries is calling because of an exception in its block."""
+    error = sys.exc_info()[1]
+    if error is None:
         return False
     frame = inspect.currentframe()
     for _ in range(_MAX_FRAMES):

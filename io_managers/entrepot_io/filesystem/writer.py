@@ -18,7 +18,7 @@ from entrepot.errors import EntrepotError
 
 from entrepot_io.filesystem import sealing
 from entrepot_io.filesystem.contents import decoded
-from entrepot_io.filesystem.failed_blocks import block_failed, current_exception
+from entrepot_io.filesystem.failed_blocks import block_failed
 from entrepot_io.filesystem.formats import Format, split
 from entrepot_io.filesystem.os_errors import os_errors
 from entrepot_io.filesystem.output import Output
@@ -76,7 +76,6 @@ class ObjectWriter(Output):
         self._name = name
         self._exclusive = exclusive
         self._decode = decode
-        self._handled_before = current_exception()
         self._pieces: deque[bytes | bytearray | memoryview] = deque()
         self._collected = bytearray()
         self._size = 0
@@ -161,7 +160,7 @@ class ObjectWriter(Output):
         if self.closed:
             return
         try:
-            if block_failed(self._handled_before):
+            if block_failed():
                 self.discard()
             if not self._discarded:
                 with os_errors(self.path):

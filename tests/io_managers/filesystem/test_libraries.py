@@ -64,20 +64,31 @@ def test_a_table_that_pandas_fails_to_write_is_not_stored(options: dict[str, Any
     assert fs.ls("current") == []
 
 
-def test_a_report_of_an_error_is_stored(options: dict[str, Any], fs: EntrepotFileSystem) -> None:
-    opened_before = fsspec.open("entrepot://current/before", "w", **options)
-    with opened_before as before:
+def test_what_is_written_because_of_an_error_is_stored(options: dict[str, Any], fs: EntrepotFileSystem) -> None:
+    class Log:
+        def __enter__(self) -> Any:
+            self.file = fs.open("current/log", "w")
+            return self.file
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()  # its own decision, error or not
+
+    def work() -> None:
+        before: Any = fsspec.open("entrepot://current/before", "w", **options)
+        file = before.__enter__()
         try:
-            raise Stop
+            with Log() as log:
+                log.write("started")
+                raise Stop
         except Stop:
             with fsspec.open("entrepot://current/report", "w", **options) as report:
-                print("failed", file=cast(Any, report))
-            print("failed", file=cast(Any, before))
-            opened_before.close()
-    assert fs.cat(["current/before", "current/report"]) == {
-        "current/before": b"failed\n",
-        "current/report": b"failed\n",
-    }
+                cast(Any, report).write("failed")
+            file.write("failed")
+            before.__exit__(None, None, None)  # the end of a block that has not failed, while an error is handled
+
+    work()
+    contents = {path: fs.cat_file(path) for path in fs.find("current")}
+    assert contents == {"current/before": b"failed", "current/log": b"started", "current/report": b"failed"}
 
 
 def test_what_fsspec_builds_on_it(fs: EntrepotFileSystem, options: dict[str, Any]) -> None:
