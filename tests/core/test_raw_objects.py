@@ -7,7 +7,8 @@ import zlib
 import entrepot
 import numpy as np
 import pytest
-from entrepot import _core, raw_objects
+from entrepot import _core, inventory, raw_objects
+from entrepot.errors import InvalidArgument
 
 
 def test_raw_buffers_make_the_same_object(store: entrepot.Store) -> None:
