@@ -21,6 +21,7 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "entrepot",
         "name": "Entrepot",
         "description": "Passes XComs by object ID through shared memory.",
+        "filesystems": ["entrepot_airflow.filesystem"],
         "notifications": ["entrepot_airflow.callbacks.FailoverNotifier"],
         "config": {
             "entrepot": {

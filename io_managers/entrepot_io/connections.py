@@ -50,7 +50,6 @@ def scope_store(address: str | None, scope: str) -> Store:
     Raises:
         StoreUnavailable: nothing answers at that address.
     """
-    import entrepot
     from entrepot import raw_objects
 
     # Whatever connect() would look up is part of the key, because a test or a notebook may change it.
@@ -59,9 +58,7 @@ def scope_store(address: str | None, scope: str) -> Store:
     with _lock:
         store = _stores.get(key)
         if store is None or store.closed:
-            store = entrepot.connect(
-                address, session=SCOPE_SESSION, scope=scope, allow_pickle=pickle_rule[0], pickled_classes=pickle_rule[1]
-            )
+            store = _connect(address, scope, SCOPE_SESSION, pickle_rule)
             _stores[key] = store
             return store
     raw_objects.ensure_connected(store)
@@ -84,6 +81,27 @@ def session_store(address: str | None, scope: str, session: str, ttl: float | No
         return store
     # Equal to the store's own default; setting a TTL explicitly costs a lookup of all sessions.
     return store.session(session, ttl=None if ttl == DEFAULT_TTL_SECONDS else ttl)
+
+
+def unshared_store(address: str | None, scope: str, session: str) -> Store:
+    """A session of a scope, in a ``Store`` of its own, which is not cached; the scope's own session is not opened.
+
+    Args:
+        address, scope: as for :func:`scope_store`.
+        session: its name.
+
+    Raises:
+        StoreUnavailable: nothing answers at that address.
+    """
+    return _connect(address, scope, session, _pickle_rule)
+
+
+def _connect(address: str | None, scope: str, session: str, pickle_rule: PickleRule) -> Store:
+    import entrepot
+
+    return entrepot.connect(
+        address, session=session, scope=scope, allow_pickle=pickle_rule[0], pickled_classes=pickle_rule[1]
+    )
 
 
 def close_all() -> None:

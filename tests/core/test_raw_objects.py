@@ -7,7 +7,8 @@ import zlib
 import entrepot
 import numpy as np
 import pytest
-from entrepot import _core, raw_objects
+from entrepot import _core, inventory, raw_objects
+from entrepot.errors import InvalidArgument
 
 
 def test_raw_buffers_make_the_same_object(store: entrepot.Store) -> None:
@@ -98,6 +99,20 @@ def test_the_list_reads_nothing(store: entrepot.Store) -> None:
         == raw_objects.entry_of(store, oid)
         == raw_objects.ObjectEntry(oid, store.generation_of(oid), 800_000, ("n",))
     )
+
+
+def test_the_list_takes_a_pattern(store: entrepot.Store) -> None:
+    store.put(b"x", name="a/1")
+    store.put(b"x", name="b/1")
+    assert [entry.names for entry in raw_objects.iter_entries(store, "a/*")] == [("a/1",)]
+    with pytest.raises(InvalidArgument, match="pattern of a list"):
+        list(raw_objects.iter_entries(store, "\udc80"))
+
+
+def test_the_sessions_of_all_scopes(store: entrepot.Store) -> None:
+    with entrepot.connect(store.address, scope="another", session="run"):
+        listed = {(info.scope, info.session) for info in inventory.sessions(store)}
+    assert {("another", "run"), (store.scope, store.session_name)} <= listed
 
 
 def test_the_checksum(store: entrepot.Store) -> None:

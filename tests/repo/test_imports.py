@@ -43,6 +43,7 @@ def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
         "entrepot",
         "entrepot_io",
         "entrepot_io.checkpoints",
+        "entrepot_io.filesystem",
         "entrepot_checkpoints",
         "entrepot_checkpoints.commands",
         "entrepot_checkpoints.durable_tier",
@@ -89,6 +90,15 @@ def test_entry_points_are_registered_and_load_cheaply() -> None:
         "assert specs, 'no codec is registered'"
     )
     assert [name for name in _loaded_by(code) if name in HEAVY] == []
+
+
+def test_fsspec_knows_the_file_system() -> None:
+    registered = entry_points(group="fsspec.specs")
+    assert [entry.value for entry in registered if entry.name == "entrepot"] == [
+        "entrepot_io.filesystem.file_system:EntrepotFileSystem"
+    ]
+    code = "import fsspec\nfsspec.get_filesystem_class('entrepot')"
+    assert [name for name in _loaded_by(code) if name in HEAVY] == ["fsspec"]
 
 
 def test_the_folder_operator_does_not_hide_the_standard_library() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from entrepot._client.queries import iter_objects
+from entrepot._client.info import SessionInfo
+from entrepot._client.queries import all_sessions, iter_objects
 from entrepot._collections.members import members_of
 from entrepot._collections.metadata import summarize
 from entrepot.codec import inlined_bytes, unpack_tree
@@ -73,6 +74,15 @@ def everything(store: Store) -> Iterator[ObjectListing]:
             record["session"],
             tuple(record["names"]),
         )
+
+
+def sessions(store: Store) -> list[SessionInfo]:
+    """Return every session of the store, in all scopes.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    return all_sessions(store._raw())  # pyright: ignore[reportPrivateUsage]
 
 
 def kind_of(store: Store, oid: ObjectID) -> Kind | None:

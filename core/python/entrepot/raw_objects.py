@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from entrepot._client.arguments import checked_text
 from entrepot._client.info import PutResult
 from entrepot._client.queries import iter_objects
 from entrepot._codecs.inline_bytes import CODEC as BYTES_CODEC
@@ -100,10 +101,18 @@ def read(store: Store, oid: ObjectID, timeout: float = 0) -> RawObject:
     return RawObject(oid, store._raw().get(oid.binary, timeout))  # pyright: ignore[reportPrivateUsage]
 
 
-def iter_entries(store: Store) -> Iterator[ObjectEntry]:
-    """Yield the objects of a store's session, as the daemon lists them; no object is read or pinned."""
+def iter_entries(store: Store, pattern: str = "*") -> Iterator[ObjectEntry]:
+    """Yield the objects of a store's session, as the daemon lists them; no object is read or pinned.
+
+    Args:
+        store: the session.
+        pattern: a glob, as for ``Store.list``, that their name or ID matches.
+
+    Raises:
+        InvalidArgument: the pattern is not valid text.
+    """
     raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
-    for record in iter_objects(raw, session):
+    for record in iter_objects(raw, session, checked_text("the pattern of a list", pattern)):
         yield _to_entry(record)
 
 

@@ -45,6 +45,11 @@ def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
     return [session_info(record) for record in _session_records(client, scope)]
 
 
+def all_sessions(client: _core.Client) -> list[SessionInfo]:
+    """Return the sessions of all scopes."""
+    return [session_info(record) for record in json.loads(client.sessions())["sessions"]]
+
+
 def checked_session_name(name: str) -> str:
     """Check that a session can have this name, so that a mistake is not reported as a missing session."""
     if len(checked_text("a session's name", name).encode()) > SESSION_MAX_BYTES or "\0" in name:
