@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = [
     ("docs/collections.md", 0),
     ("docs/eviction.md", 0),
+    ("docs/resharing.md", 0),
     ("docs/checkpoints.md", 0),
     ("docs/checkpoints.md", 1),
     ("docs/policy.md", 0),
