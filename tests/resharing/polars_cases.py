@@ -24,6 +24,7 @@ NAMES = {
     "st": "a frame with a struct column",
     "li": "a frame with a list column",
     "c": "a frame with an `Enum` column",
+    "k": "a frame with a `Categorical` column",
     "dt": "a frame of datetimes",
     "t": "an Arrow table of numbers",
     "tl": "one of `large_string`",
@@ -36,6 +37,7 @@ PARENTS: dict[str, Callable[[], Any]] = {
     "st": lambda: _frame().select("i", "f").to_struct("st").to_frame(),
     "li": lambda: pl.DataFrame({"l": pl.Series(np.arange(ROWS)).reshape((ROWS // 4, 4)).arr.to_list()}),
     "c": lambda: pl.DataFrame({"c": pl.Series(WORDS, dtype=pl.Enum(WORDS))[np.arange(ROWS) % len(WORDS)]}),
+    "k": lambda: pl.DataFrame({"k": pl.Series(WORDS, dtype=pl.Categorical)[np.arange(ROWS) % len(WORDS)]}),
     "t": lambda: pa.table({"i": np.arange(ROWS), "f": np.arange(ROWS) / 2}),
     "tl": lambda: pa.table({"s": pa.array(TEXT, pa.large_string())}),
     "tv": lambda: pa.table({"s": pa.array(TEXT, pa.string_view())}),
@@ -49,7 +51,6 @@ VALUES = {
     "newest": pl.CompatLevel.newest(),
 }
 CATEGORIES = sum(16 + len(word) for word in WORDS)
-ENUMS = "codes and categories, because Polars builds its own"
 
 CASES = [
     Case(
@@ -84,8 +85,10 @@ CASES = [
     Case("t", ("pl.from_arrow(t)", "pl.from_arrow(t['i'])", "pl.from_arrow(t.slice(10_000))")),
     Case("tv", ("pl.from_arrow(tv)",)),
     Case("df", ("df.with_columns(new)", "df.with_columns(i=new)", "df.hstack([new])"), COLUMN, "the new column"),
-    Case("c", ("c.slice(10_000)", "c.clone()", "c[order]", "c.sort('c')"), 2 * ROWS + CATEGORIES, ENUMS),
-    Case("c", ("c.filter(mask)",), ROWS + CATEGORIES, ENUMS),
+    Case("c", ("c.slice(10_000)", "c.clone()", "c.rename({'c': 'd'})"), CATEGORIES, "the categories"),
+    Case("k", ("k.clone()", "k.rename({'k': 'z'})"), 4 * ROWS + CATEGORIES, "codes and categories"),
+    Case("c", ("c.filter(mask)",), ROWS + CATEGORIES, "codes and categories"),
+    Case("c", ("c[order]", "c.sort('c')"), 2 * ROWS + CATEGORIES, "codes and categories"),
     Case("df", ("df.select('s').filter(mask)",), 8 * ROWS, "the views"),
     Case("df", ("df.select('s')[order]", "df.select('s').sort('s', descending=True)"), 16 * ROWS, "the views"),
     Case("tl", ("pl.from_arrow(tl)",), 16 * ROWS, "the views"),

@@ -33,7 +33,9 @@ def _amount(nbytes: int) -> str:
     if nbytes % COLUMN == 0:
         count = nbytes // COLUMN
         return f"{count} column{'s' if count > 1 else ''}"
-    return f"{round(nbytes / ROWS, 3):g} byte{'s' if nbytes > ROWS else ''} a row"
+    if 8 * nbytes % ROWS > 64:
+        return f"{nbytes:,} bytes"
+    return f"{round(nbytes / ROWS, 3):g} byte{'s' if nbytes >= 2 * ROWS else ''} a row"
 
 
 def _row(case: Case) -> str:
