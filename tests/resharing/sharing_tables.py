@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from types import ModuleType
 
@@ -52,7 +53,8 @@ def tables() -> str:
         cases: list[Case] = module.CASES
         described = ", ".join(f"`{name}` {text}" for name, text in module.NAMES.items())
         rows = "\n".join(_row(case) for case in sorted(cases, key=lambda case: bool(case.new)))
-        parts.append(f"### {library}\n\n{described}.\n\n| operation | new bytes stored |\n|---|---|\n{rows}\n")
+        names = textwrap.fill(f"{described}.", 120, break_on_hyphens=False)
+        parts.append(f"### {library}\n\n{names}\n\n| operation | new bytes stored |\n|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 

@@ -14,6 +14,7 @@ are never trimmed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ INLINE_BYTES = 128
 _INLINE_ARRAY_BYTES = 64 * 1024
 # Minimum saving for trimming.
 _TRIM_BYTES = 64 * 1024
+# Views that are read at a time to find out how much text they show.
+_VIEW_BLOCK = 1 << 18
 _MAX_NESTING = 64
 
 
@@ -45,13 +48,25 @@ def worth_trimming(array: pa.Array | pa.ChunkedArray) -> bool:
             return False
         if physical_layout(array.type) is PhysicalLayout.VIEW:
             # nbytes would count all text that the views could point to.
-            chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-            used = sum(16 * len(chunk) + _text_bytes(chunk) for chunk in chunks)
-        else:
-            used = array.nbytes
+            return all(_saves_much(total, used) for used in _growing_use(array))
+        return _saves_much(total, array.nbytes)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return False  # older Arrow releases do not support this for every type
-    return bool(total > 2 * used and total - used >= _TRIM_BYTES)
+
+
+def _saves_much(total: int, used: int) -> bool:
+    return total > 2 * used and total - used >= _TRIM_BYTES
+
+
+def _growing_use(array: pa.Array | pa.ChunkedArray) -> Iterator[int]:
+    """Yield how many bytes an array of views uses, in the blocks counted so far: few, if the caller has seen enough."""
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    used = sum(16 * len(chunk) for chunk in chunks)
+    yield used
+    for chunk in chunks:
+        for start in range(0, len(chunk), _VIEW_BLOCK):
+            used += _text_bytes(chunk.slice(start, _VIEW_BLOCK))
+            yield used
 
 
 class ArrayWriter:
