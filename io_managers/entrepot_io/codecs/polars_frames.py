@@ -2,9 +2,9 @@
 
 Polars exports its columns to Arrow unchanged (text as views, ``Categorical`` as dictionaries, with their settings in
 the field's metadata) and imports them the same way. It would copy the codes of an ``Enum`` in both directions, and
-repeat the categories in the metadata, so such columns are stored as their codes, with the categories beside them.
-128-bit integers, which Arrow lacks, and columns of Python objects are stored as lists. Values that would not be
-restored with the same dtype are left to pickle.
+repeat the categories in the metadata, so large columns of that type are stored as their codes, with the categories
+beside them. 128-bit integers, which Arrow lacks, and columns of Python objects are stored as lists. Values that would
+not be restored with the same dtype are left to pickle.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, 
 
 # dtypes stored as lists, by their stored name.
 _AS_LISTS: dict[str, Any] = {name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)}
+# Enum columns with fewer rows and categories are stored as Arrow dictionaries, whose conversion takes less time than
+# getting at the codes.
+_CODES_ROWS = 1 << 18
+_CODES_CATEGORIES = 1 << 10
 _ASCENDING, _DESCENDING = 1, 2
 # A panic of Polars' engine derives from BaseException; it must not be mistaken for an exit of the program.
 _PANIC: Any = getattr(pl.exceptions, "PanicException", pl.exceptions.PolarsError)
@@ -29,8 +33,8 @@ class DataFrameCodec(CheckedCodec):
     """``polars.DataFrame``.
 
     params: [rows, columns stored as lists as [position, name, dtype], sorted columns as [position, direction],
-    positions of the ``Enum`` columns, which are codes in the table]; children: the Arrow table of the columns that are
-    not lists, the lists, the categories of each ``Enum`` column. Version 1 lacks the last of the params, and is still
+    positions of the ``Enum`` columns that are codes in the table]; children: the Arrow table of the columns that are
+    not lists, the lists, the categories of each of these columns. Version 1 lacks the last of the params, and is still
     written for frames without such columns.
     """
 
@@ -39,17 +43,25 @@ class DataFrameCodec(CheckedCodec):
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         frame: pl.DataFrame = value
+        columns, dtypes = frame.get_columns(), frame.dtypes
         lists = [
-            (position, column, name)
-            for position, column in enumerate(frame.get_columns())
-            for name, dtype in _AS_LISTS.items()
-            if column.dtype == dtype
+            (position, columns[position], name)
+            for position, dtype in enumerate(dtypes)
+            for name, kind in _AS_LISTS.items()
+            if dtype == kind
         ]
         names = {column.name for _, column, _ in lists}
         rest = frame.select([name for name in frame.columns if name not in names]) if names else frame
-        enums = [(position, column) for position, column in enumerate(frame.get_columns()) if _is_enum(column)]
+        enums = [
+            (position, columns[position])
+            for position, dtype in enumerate(dtypes)
+            if isinstance(dtype, pl.Enum)
+            and (frame.height >= _CODES_ROWS or len(dtype.categories) >= _CODES_CATEGORIES)
+        ]
         if enums:
-            rest = rest.with_columns(column.to_physical() for _, column in enums)
+            rest = rest.clone()
+            for _, column in enums:
+                rest.replace_column(rest.get_column_index(column.name), column.to_physical())
         children = [_encode_table(rest, encoder), *(encoder.encode(column.to_list()) for _, column, _ in lists)]
         children += [encoder.encode(_categories(column)) for _, column in enums]
         described = [[position, column.name, name] for position, column, name in lists]
@@ -135,10 +147,6 @@ class LazyFrameCodec(CheckedCodec):
         raise damaged(node, "a LazyFrame is never stored under this codec")
 
 
-def _is_enum(column: pl.Series) -> bool:
-    return isinstance(column.dtype, pl.Enum)
-
-
 def _categories(column: pl.Series) -> pa.Array:
     dtype: Any = column.dtype
     categories: pl.Series = dtype.categories
@@ -149,11 +157,11 @@ def _to_enum(codes: pl.Series, categories: pa.Array) -> pl.Series:
     """The column with these codes, each of which is checked; without a copy since Polars 2."""
     names: Any = pl.from_arrow(categories)
     dtype = pl.Enum(names)
-    if not hasattr(codes.cat, "to"):
+    try:
+        return codes.cat.to(dtype)
+    except (AttributeError, pl.exceptions.PolarsError):  # an older Polars, or one with codes of another width
         enum: pl.Series = names.gather(codes).cast(dtype).alias(codes.name)
         return enum
-    physical = pl.Series([], dtype=dtype).to_physical().dtype
-    return (codes if codes.dtype == physical else codes.cast(physical)).cat.to(dtype)
 
 
 def _encode_table(frame: pl.DataFrame, encoder: Encoder) -> Node:

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 from entrepot._codecs.builtin import codec_specs as builtin_specs
-from entrepot.codec import CodecRegistry, Decoder, Encoder, Node
+from entrepot.codec import CodecRegistry, Decoder, Encoder, Node, unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType
-from entrepot_io.codecs import codec_specs
+from entrepot_io.codecs import codec_specs, polars_frames
 
 NEWEST = pl.CompatLevel.newest()
 REGISTRY = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
@@ -132,8 +132,14 @@ def test_columns_are_not_copied(put: Any) -> None:
     assert stored.holds(text.address, text.size)
 
 
-CATEGORIES = [f"category {number}" for number in range(300)]
+CATEGORIES = [f"category {number}" for number in range(1100)]
 CODES = np.arange(10_000) % len(CATEGORIES)
+
+
+@pytest.fixture
+def _enums_as_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store Enum columns of any size as codes."""
+    monkeypatch.setattr(polars_frames, "_CODES_ROWS", 0)
 
 
 def test_the_codes_of_an_enum_are_not_copied(put: Any) -> None:
@@ -149,6 +155,26 @@ def test_the_codes_of_an_enum_are_not_copied(put: Any) -> None:
     assert stored.holds(codes.__array_interface__["data"][0], codes.nbytes)
 
 
+@pytest.mark.parametrize(
+    ("rows", "categories", "as_codes"), [(262_144, 2, True), (262_143, 2, False), (10, 1024, True)]
+)
+def test_large_enums_are_stored_as_codes(put: Any, rows: int, categories: int, as_codes: bool) -> None:
+    words = pl.Series(CATEGORIES[:categories], dtype=pl.Enum(CATEGORIES[:categories]))
+    value = words[np.arange(rows) % categories].to_frame()
+    stored = put(value)
+    assert_same(stored.get(), value)
+    assert (unpack_tree(stored.tree).version == 2) is as_codes
+
+
+@pytest.mark.usefixtures("_enums_as_codes")
+@pytest.mark.parametrize("name", COLUMNS)
+def test_frames_with_enums_as_codes(round_trip: Any, name: str) -> None:
+    value = pl.DataFrame({"": COLUMNS["Enum"], "other": COLUMNS[name], "e": COLUMNS["Enum"].alias("e")})
+    for part in (value, value[1:3], value.clear(), value.reverse()):
+        assert_same(round_trip(part), part)
+
+
+@pytest.mark.usefixtures("_enums_as_codes")
 def test_enums_in_chunks_beside_columns_that_are_lists(round_trip: Any) -> None:
     names = pl.Series("e", ["y", None, "x"], dtype=pl.Enum(["x", "y"]))
     other = pl.Series("f", ["z", "z", None], dtype=pl.Enum(["z"]))
@@ -170,6 +196,7 @@ def test_enums_of_the_first_version_are_still_read() -> None:
     assert_same(decoder.decode(node), value)
 
 
+@pytest.mark.usefixtures("_enums_as_codes")
 @pytest.mark.parametrize("code", [2, 255])
 def test_a_code_without_a_category_is_corrupt_data(code: int) -> None:
     value = pl.DataFrame({"e": pl.Series(["y", "x"] * 1000, dtype=pl.Enum(["x", "y"]))})
