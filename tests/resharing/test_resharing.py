@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from sharing_case import Case, bytes_outside, ranges_of
+from sharing_case import COLUMN, Case, bytes_outside, ranges_of
 from sharing_tables import LIBRARIES, PAGE, page_with_tables
 
 # What an object's own bytes may exceed the expected ones by: short buffers, and padding of those that are stored
@@ -98,6 +98,20 @@ def test_only_what_is_new_is_stored(
         del derived_value
         writer.delete(derived)
         writer.delete(parent)
+
+
+@pytest.mark.parametrize(
+    ("library", "parent", "nbytes"),
+    [("NumPy", "a", COLUMN), ("Arrow", "t", 3 * COLUMN), ("pandas", "df", 4 * COLUMN), ("Polars", "n", 2 * COLUMN)],
+)
+def test_a_private_copy_shares_nothing(library: str, parent: str, nbytes: int, writer: entrepot.Store) -> None:
+    stored = writer.put(LIBRARIES[library].PARENTS[parent]())
+    copy = writer.put(writer.get(stored, copy="always"))
+    info = writer.info(copy)
+    writer.delete(stored)
+    writer.delete(copy)
+    assert info.own_bytes >= nbytes
+    assert (info.referenced_bytes, info.parents) == (0, [])
 
 
 def test_the_page_shows_these_tables() -> None:
