@@ -102,3 +102,29 @@ def test_a_slice_of_a_hundredth_does_not_keep_its_parent(
     store.delete(parent)
     wait_until(lambda: store.status()["used_bytes"] < 2 * rows * row_bytes + MIB, "the parent's memory to be free")
     assert len(store.get(part)) == rows
+
+
+TEXTS = pl.Series("text", [f"{number:024}" for number in range(100_000)])
+VIEWS = TEXTS.to_arrow(compat_level=pl.CompatLevel.newest())
+OFFSETS = pa.array(np.arange(len(VIEWS) + 1, dtype=np.int32))
+NESTED_TEXT: dict[str, Any] = {
+    "struct": TEXTS.to_frame().to_struct("s").to_frame(),
+    "list": TEXTS.to_frame().select(pl.concat_list("text")),
+    "array": TEXTS.reshape((len(TEXTS), 1)).to_frame(),
+    "list in struct": TEXTS.to_frame().select(pl.concat_list("text")).to_struct("s").to_frame(),
+    "map": pa.table({"m": pa.MapArray.from_arrays(OFFSETS, VIEWS, VIEWS)}),
+    "fixed-size list": pa.table({"f": pa.FixedSizeListArray.from_arrays(VIEWS, 2)}),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED_TEXT)
+def test_a_small_slice_of_nested_text_does_not_keep_its_parent(kind: str, store: entrepot.Store) -> None:
+    value = store.get(store.put(NESTED_TEXT[kind]))
+    part = value.slice(1000, 500)
+    info = store.info(store.put(part))
+    assert info.own_bytes < 60_000
+    assert sum(origin["kept_bytes"] for origin in info.parents) == 0
+    assert store.get(info.id).equals(part)
+    most = store.info(store.put(value.slice(100, len(value) * 3 // 4)))
+    assert most.referenced_bytes > 2_000_000
+    assert most.own_bytes < 4096

@@ -14,6 +14,7 @@ are never trimmed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,10 +47,12 @@ def worth_trimming(array: pa.Array | pa.ChunkedArray) -> bool:
         total = array.get_total_buffer_size()
         if total < _TRIM_BYTES:
             return False
-        if physical_layout(array.type) is PhysicalLayout.VIEW:
-            # nbytes would count all text that the views could point to.
-            return all(_saves_much(total, used) for used in _growing_use(array))
-        return _saves_much(total, array.nbytes)
+        if not _has_views(array.type):
+            return _saves_much(total, array.nbytes)
+        # nbytes would count all text that the views could point to. Views are read only until enough is in use.
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        used = itertools.accumulate(itertools.chain.from_iterable(_bytes_in_use(chunk, 0) for chunk in chunks))
+        return all(_saves_much(total, nbytes) for nbytes in used)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return False  # older Arrow releases do not support this for every type
 
@@ -58,15 +61,37 @@ def _saves_much(total: int, used: int) -> bool:
     return total > 2 * used and total - used >= _TRIM_BYTES
 
 
-def _growing_use(array: pa.Array | pa.ChunkedArray) -> Iterator[int]:
-    """Yield how many bytes an array of views uses, in the blocks counted so far: few, if the caller has seen enough."""
-    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    used = sum(16 * len(chunk) for chunk in chunks)
-    yield used
-    for chunk in chunks:
-        for start in range(0, len(chunk), _VIEW_BLOCK):
-            used += _text_bytes(chunk.slice(start, _VIEW_BLOCK))
-            yield used
+def _has_views(type_: Any) -> bool:
+    """Whether an array of this type has views of text that can be trimmed."""
+    layout = physical_layout(type_)
+    if layout is PhysicalLayout.EXTENSION:
+        return _has_views(type_.storage_type)
+    if layout in (PhysicalLayout.STRUCT, PhysicalLayout.FIXED_LIST) or (layout.offset_bits and not layout.is_binary):
+        return any(_has_views(child) for child in layout.child_types(type_))
+    return layout is PhysicalLayout.VIEW
+
+
+def _bytes_in_use(array: pa.Array, depth: int) -> Iterator[int]:
+    """Yield the bytes that an array uses, in portions; validity bitmaps are left out."""
+    layout = physical_layout(array.type)
+    if depth > _MAX_NESTING or not _has_views(array.type):
+        yield array.nbytes
+    elif layout is PhysicalLayout.EXTENSION:
+        yield from _bytes_in_use(array.storage, depth + 1)
+    elif layout is PhysicalLayout.VIEW:
+        yield 16 * len(array)
+        for start in range(0, len(array), _VIEW_BLOCK):
+            yield _text_bytes(array.slice(start, _VIEW_BLOCK))
+    elif layout is PhysicalLayout.STRUCT:
+        for index in range(array.type.num_fields):
+            yield from _bytes_in_use(array.field(index), depth + 1)
+    elif layout is PhysicalLayout.FIXED_LIST:
+        width = array.type.list_size
+        yield from _bytes_in_use(array.values.slice(array.offset * width, len(array) * width), depth + 1)
+    elif len(array):
+        yield len(array) * layout.offset_bits // 8
+        first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+        yield from _bytes_in_use(array.values.slice(first, last - first), depth + 1)
 
 
 class ArrayWriter:
