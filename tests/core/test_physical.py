@@ -11,6 +11,8 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
+from entrepot._cli.physical import physical_infos
+from entrepot._client.info import parents_of, split_by_owner
 from entrepot.cli import main
 
 pa = pytest.importorskip("pyarrow")
@@ -166,3 +168,23 @@ def test_a_part_of_the_store_says_what_it_keeps_of_others(cli: Run, store: entre
     assert lines[0].split()[:4] == ["id", "own", "shared", "referenced"]
     assert lines[2].startswith("total")
     assert lines[3].startswith("These objects keep")
+
+
+def test_blobs_with_too_many_references_have_a_parent_without_an_id() -> None:
+    def blob(owner: str | None, refs: int) -> dict[str, Any]:
+        return {"blob": refs, "generation": 1, "owner": owner, "refs": refs, "length": 1000, "used": 600}
+
+    alone, shared = blob(None, 1), blob(None, 2)
+    assert split_by_owner("me", [alone, shared, blob("me", 3)]) == ([alone, blob("me", 3)], [shared])
+    assert parents_of([shared, blob("other", 2), shared]) == [
+        {"id": None, "nbytes": 1200, "kept_bytes": 2000},
+        {"id": "other", "nbytes": 600, "kept_bytes": 1000},
+    ]
+
+
+def test_objects_that_are_deleted_meanwhile_are_left_out(store: entrepot.Store) -> None:
+    kept, deleted = store.put([1]), store.put([2])
+    listed = store.list()
+    store.delete(deleted)
+    raw = store._raw()  # pyright: ignore[reportPrivateUsage]
+    assert [info.id for info in physical_infos(raw, listed)] == [kept]

@@ -38,6 +38,8 @@ _INLINE_ARRAY_BYTES = 64 * 1024
 _TRIM_BYTES = 64 * 1024
 # Views that are read at a time to find out how much text they show.
 _VIEW_BLOCK = 1 << 18
+# The usual layouts: told apart at once, because this is part of every put.
+_WITHOUT_VIEWS = (PhysicalLayout.FIXED_WIDTH, PhysicalLayout.LARGE_BINARY, PhysicalLayout.BINARY)
 _MAX_NESTING = 64
 
 
@@ -47,7 +49,7 @@ def worth_trimming(array: pa.Array | pa.ChunkedArray) -> bool:
         total = array.get_total_buffer_size()
         if total < _TRIM_BYTES:
             return False
-        if not _has_views(array.type):
+        if physical_layout(array.type) in _WITHOUT_VIEWS or not _has_views(array.type):
             return _saves_much(total, array.nbytes)
         # nbytes would count all text that the views could point to. Views are read only until enough is in use.
         chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]

@@ -137,7 +137,7 @@ def object_info(
     """Build an ``ObjectInfo`` from the daemon's JSON and what was read from the object's tree."""
     blobs: list[dict[str, Any]] = raw.get("blobs", [])
     own, others = split_by_owner(raw["id"], blobs)
-    parents = _parents_of(others)
+    parents = parents_of(others)
     inline_bytes = raw.get("inline_bytes", 0)
     return ObjectInfo(
         id=ObjectID(raw["id"]),
@@ -183,8 +183,8 @@ def split_by_owner(oid: str, blobs: list[dict[str, Any]]) -> tuple[list[dict[str
     return own, others
 
 
-def _parents_of(blobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add up, by owner, blobs that other objects own; in order of appearance."""
+def parents_of(blobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the owners of blobs that other objects own, in order of appearance, with the bytes used and kept of each."""
     parents: dict[str | None, dict[str, Any]] = {}
     for blob in blobs:
         parent = parents.setdefault(blob["owner"], {"id": blob["owner"], "nbytes": 0, "kept_bytes": 0})
