@@ -36,8 +36,9 @@ INLINE_BYTES = 128
 _INLINE_ARRAY_BYTES = 64 * 1024
 # Minimum saving for trimming.
 _TRIM_BYTES = 64 * 1024
-# Views that are read at a time to find out how much text they show.
-_VIEW_BLOCK = 1 << 18
+# Views that are read at first, and at most, at a time to find out how much text they show.
+_FIRST_VIEWS = 1 << 12
+_MAX_VIEWS = 1 << 18
 # The usual layouts: told apart at once, because this is part of every put.
 _WITHOUT_VIEWS = (PhysicalLayout.FIXED_WIDTH, PhysicalLayout.LARGE_BINARY, PhysicalLayout.BINARY)
 _MAX_NESTING = 64
@@ -82,8 +83,10 @@ def _bytes_in_use(array: pa.Array, depth: int) -> Iterator[int]:
         yield from _bytes_in_use(array.storage, depth + 1)
     elif layout is PhysicalLayout.VIEW:
         yield 16 * len(array)
-        for start in range(0, len(array), _VIEW_BLOCK):
-            yield _text_bytes(array.slice(start, _VIEW_BLOCK))
+        start, count = 0, _FIRST_VIEWS
+        while start < len(array):
+            yield _text_bytes(array.slice(start, count))
+            start, count = start + count, min(2 * count, _MAX_VIEWS)
     elif layout is PhysicalLayout.STRUCT:
         for index in range(array.type.num_fields):
             yield from _bytes_in_use(array.field(index), depth + 1)

@@ -337,13 +337,13 @@ def test_views_are_read_only_until_it_is_certain_that_most_text_is_in_use(monkey
         return text_bytes(array)
 
     monkeypatch.setattr(arrow_arrays, "_text_bytes", counted)
-    monkeypatch.setattr(arrow_arrays, "_VIEW_BLOCK", 1000)
+    monkeypatch.setattr(arrow_arrays, "_FIRST_VIEWS", 1000)
     views = pa.array([f"{number:0100}" for number in range(10_000)], pa.string_view())
     assert not arrow_arrays.worth_trimming(views)
-    assert blocks == [1000] * 5  # 116 bytes a row: half of them are the text of 4,200 rows, and all views
+    assert blocks == [1000, 2000, 4000]  # 116 bytes a row: half of them are the text of 4,200 rows, and all views
     blocks.clear()
     assert not arrow_arrays.worth_trimming(pa.chunked_array([views.slice(0, 500), views.slice(500)]))
-    assert 0 < sum(blocks) < 6000
+    assert blocks == [500, 1000, 2000, 4000]
     blocks.clear()
     assert arrow_arrays.worth_trimming(views.slice(100, 3000))
-    assert blocks == [1000] * 3
+    assert blocks == [1000, 2000]

@@ -184,7 +184,7 @@ def split_by_owner(oid: str, blobs: list[dict[str, Any]]) -> tuple[list[dict[str
 
 
 def parents_of(blobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the owners of blobs that other objects own, in order of appearance, with the bytes used and kept of each."""
+    """Return the owners of blobs that other objects own, in order of appearance, with the bytes used and kept."""
     parents: dict[str | None, dict[str, Any]] = {}
     for blob in blobs:
         parent = parents.setdefault(blob["owner"], {"id": blob["owner"], "nbytes": 0, "kept_bytes": 0})
