@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from control_plane import ControlPlane
 
 # Helper modules that are not tests: the control plane (also used by the demo and the benchmarks), Airflow's databases,
-# and programs that run several DAGs or jobs.
+# programs that run several DAGs or jobs, and the tables of what a put shares.
 sys.path.insert(0, str(Path(__file__).with_name("kubecp")))
 sys.path.insert(0, str(Path(__file__).with_name("databases")))
 sys.path.insert(0, str(Path(__file__).with_name("run_programs")))
+sys.path.insert(0, str(Path(__file__).with_name("resharing")))
 
 import kubecp_build
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,23 @@ const char* state_name(ObjectState state) {
       return "dropped";
   }
   return "unknown";
+}
+
+// Limit of the references that a report on one object reads to find the owners of its blobs: the daemon serves nobody
+// else meanwhile.
+constexpr std::uint64_t kMaxReferencesRead = 1'000'000;
+
+// Size of the union of the ranges.
+std::uint64_t covered_bytes(std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges) {
+  std::ranges::sort(ranges);
+  std::uint64_t bytes = 0;
+  std::uint64_t covered_to = 0;
+  for (const auto& [first, end] : ranges) {
+    if (end <= covered_to) continue;
+    bytes += end - std::max(first, covered_to);
+    covered_to = end;
+  }
+  return bytes;
 }
 
 void write_names(JsonWriter& json, const std::vector<std::string>& names) {
@@ -127,6 +145,53 @@ void ObjectReport::write_set(JsonWriter& json, std::uint32_t slot) const {
   }
 }
 
+// Of the objects that refer to a blob and are not deleted, the one that was sealed first: the blob counts as its own,
+// and as referenced by the others.
+std::optional<std::uint32_t> ObjectReport::owner_of(std::uint32_t blob) const {
+  const DirectoryWriter& directory = from_.parts.catalog.directory();
+  std::optional<std::uint32_t> owner;
+  for (const std::uint32_t slot : from_.parts.blobs.referencing_slots(blob)) {
+    if (!directory.is_findable(slot)) continue;
+    const auto age = [&](std::uint32_t of) { return std::pair(directory.at(of).sealed_unix_ns, of); };
+    if (!owner || age(slot) < age(*owner)) owner = slot;
+  }
+  return owner;
+}
+
+void ObjectReport::write_blobs(JsonWriter& json, const RecordView& record) const {
+  std::unordered_map<std::uint32_t, std::vector<std::pair<std::uint64_t, std::uint64_t>>> ranges;  // by blob
+  for (const BufferRef& buffer : record.buffers()) {
+    if (buffer.blob != kInlineBlob) ranges[buffer.blob].emplace_back(buffer.offset, buffer.offset + buffer.length);
+  }
+  std::uint64_t references = 0;
+  json.key("blobs").open_array();
+  for (const RecordBlob& ref : record.blobs()) {
+    const BlobLocation place = from_.parts.blobs.place(ref.blob);
+    const bool is_resident = from_.parts.blobs.is_resident(ref.blob);
+    json.open_object()
+        .field("blob", ref.blob)
+        .field("generation", ref.generation)
+        .field("resident", is_resident)
+        .field("has_copy", from_.parts.blobs.copy(ref.blob) != 0)
+        .field("segment", place.segment)
+        .field("offset", place.offset)
+        .field("length", place.length)
+        .field("used", covered_bytes(ranges[ref.blob]))
+        .field("extent", is_resident ? from_.parts.blobs.extent_bytes(ref.blob) : 0)
+        .field("refs", from_.parts.blobs.references(ref.blob))
+        .key("owner");
+    references += from_.parts.blobs.references(ref.blob);
+    const auto owner = references <= kMaxReferencesRead ? owner_of(ref.blob) : std::nullopt;
+    if (owner) {
+      json.value(to_hex(from_.parts.catalog.directory().at(*owner).id));
+    } else {
+      json.null();
+    }
+    json.close_object();
+  }
+  json.close_array();
+}
+
 Result<std::string> ObjectReport::info_json(const IdBytes& id) const {
   const auto slot = from_.objects.find(id);
   if (!slot) {
@@ -145,21 +210,7 @@ Result<std::string> ObjectReport::info_json(const IdBytes& id) const {
   object_json(json, *slot);
   json.field("inline_bytes", record.payload().size());
   write_explanation(json, *slot);
-  json.key("blobs").open_array();
-  for (const RecordBlob& ref : record.blobs()) {
-    const BlobLocation place = from_.parts.blobs.place(ref.blob);
-    json.open_object()
-        .field("blob", ref.blob)
-        .field("generation", ref.generation)
-        .field("resident", from_.parts.blobs.is_resident(ref.blob))
-        .field("has_copy", from_.parts.blobs.copy(ref.blob) != 0)
-        .field("segment", place.segment)
-        .field("offset", place.offset)
-        .field("length", place.length)
-        .field("refs", from_.parts.blobs.references(ref.blob))
-        .close_object();
-  }
-  json.close_array();
+  write_blobs(json, record);
   std::uint64_t pins = 0;
   json.key("pinned_by").open_array();
   for (const PinCount& count : pinned_by) {

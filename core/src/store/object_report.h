@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/id.h"
@@ -43,6 +44,8 @@ class ObjectReport {
   void object_json(JsonWriter& json, std::uint32_t slot) const;
   void write_explanation(JsonWriter& json, std::uint32_t slot) const;
   void write_set(JsonWriter& json, std::uint32_t slot) const;
+  void write_blobs(JsonWriter& json, const RecordView& record) const;
+  [[nodiscard]] std::optional<std::uint32_t> owner_of(std::uint32_t blob) const;
 
   Sources from_;
 };

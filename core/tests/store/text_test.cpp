@@ -96,9 +96,9 @@ TEST(Report, InfoNamesBlobsAndPins) {
   h.pin(client, numbered_id(1));
   const auto info = h.store->info_json(numbered_id(1));
   ASSERT_TRUE(info.is_ok());
-  for (const char* part :
-       {"\"names\":[\"orders\"]", "\"session\":\"run\"", "\"scope\":\"scope\"", "\"nbytes\":5000", "\"length\":5000",
-        "\"refs\":1", "\"label\":\"reader\"", "\"pins\":1", "\"state\":\"sealed\""}) {
+  for (const char* part : {"\"names\":[\"orders\"]", "\"session\":\"run\"", "\"scope\":\"scope\"", "\"nbytes\":5000",
+                           "\"length\":5000", "\"refs\":1", "\"used\":5000", "\"extent\":5056", "\"owner\":\"",
+                           "\"label\":\"reader\"", "\"pins\":1", "\"state\":\"sealed\""}) {
     EXPECT_NE(info->find(part), std::string::npos) << part << " in " << *info;
   }
   EXPECT_EQ(h.store->info_json(numbered_id(2)).code(), Code::kObjectNotFound);

@@ -14,6 +14,8 @@ are never trimmed.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +36,11 @@ INLINE_BYTES = 128
 _INLINE_ARRAY_BYTES = 64 * 1024
 # Minimum saving for trimming.
 _TRIM_BYTES = 64 * 1024
+# Views that are read at first, and at most, at a time to find out how much text they show.
+_FIRST_VIEWS = 1 << 12
+_MAX_VIEWS = 1 << 18
+# The usual layouts: told apart at once, because this is part of every put.
+_WITHOUT_VIEWS = (PhysicalLayout.FIXED_WIDTH, PhysicalLayout.LARGE_BINARY, PhysicalLayout.BINARY)
 _MAX_NESTING = 64
 
 
@@ -43,15 +50,53 @@ def worth_trimming(array: pa.Array | pa.ChunkedArray) -> bool:
         total = array.get_total_buffer_size()
         if total < _TRIM_BYTES:
             return False
-        if physical_layout(array.type) is PhysicalLayout.VIEW:
-            # nbytes would count all text that the views could point to.
-            chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-            used = sum(16 * len(chunk) + _text_bytes(chunk) for chunk in chunks)
-        else:
-            used = array.nbytes
+        if physical_layout(array.type) in _WITHOUT_VIEWS or not _has_views(array.type):
+            return _saves_much(total, array.nbytes)
+        # nbytes would count all text that the views could point to. Views are read only until enough is in use.
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        used = itertools.accumulate(itertools.chain.from_iterable(_bytes_in_use(chunk, 0) for chunk in chunks))
+        return all(_saves_much(total, nbytes) for nbytes in used)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return False  # older Arrow releases do not support this for every type
-    return bool(total > 2 * used and total - used >= _TRIM_BYTES)
+
+
+def _saves_much(total: int, used: int) -> bool:
+    return total > 2 * used and total - used >= _TRIM_BYTES
+
+
+def _has_views(type_: Any) -> bool:
+    """Whether an array of this type has views of text that can be trimmed."""
+    layout = physical_layout(type_)
+    if layout is PhysicalLayout.EXTENSION:
+        return _has_views(type_.storage_type)
+    if layout in (PhysicalLayout.STRUCT, PhysicalLayout.FIXED_LIST) or (layout.offset_bits and not layout.is_binary):
+        return any(_has_views(child) for child in layout.child_types(type_))
+    return layout is PhysicalLayout.VIEW
+
+
+def _bytes_in_use(array: pa.Array, depth: int) -> Iterator[int]:
+    """Yield the bytes that an array uses, in portions; validity bitmaps are left out."""
+    layout = physical_layout(array.type)
+    if depth > _MAX_NESTING or not _has_views(array.type):
+        yield array.nbytes
+    elif layout is PhysicalLayout.EXTENSION:
+        yield from _bytes_in_use(array.storage, depth + 1)
+    elif layout is PhysicalLayout.VIEW:
+        yield 16 * len(array)
+        start, count = 0, _FIRST_VIEWS
+        while start < len(array):
+            yield _text_bytes(array.slice(start, count))
+            start, count = start + count, min(2 * count, _MAX_VIEWS)
+    elif layout is PhysicalLayout.STRUCT:
+        for index in range(array.type.num_fields):
+            yield from _bytes_in_use(array.field(index), depth + 1)
+    elif layout is PhysicalLayout.FIXED_LIST:
+        width = array.type.list_size
+        yield from _bytes_in_use(array.values.slice(array.offset * width, len(array) * width), depth + 1)
+    elif len(array):
+        yield len(array) * layout.offset_bits // 8
+        first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+        yield from _bytes_in_use(array.values.slice(first, last - first), depth + 1)
 
 
 class ArrayWriter:

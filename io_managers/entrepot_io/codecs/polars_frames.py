@@ -1,8 +1,10 @@
 """Polars DataFrames and Series, through Arrow in Polars' own layout: no column is copied or re-encoded.
 
-Polars exports its columns to Arrow unchanged (text as views, categories as dictionaries, with their settings in the
-field's metadata) and imports them the same way. 128-bit integers, which Arrow lacks, and columns of Python objects are
-stored as lists. Values that would not be restored with the same dtype are left to pickle.
+Polars exports its columns to Arrow unchanged (text as views, ``Categorical`` as dictionaries, with their settings in
+the field's metadata) and imports them the same way. It would copy the codes of an ``Enum`` in both directions, and
+repeat the categories in the metadata, so large columns of that type are stored as their codes, with the categories
+beside them. 128-bit integers, which Arrow lacks, and columns of Python objects are stored as lists. Values that would
+not be restored with the same dtype are left to pickle.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ import pyarrow as pa
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import CorruptData, UnsupportedType
 
-from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size
+from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size, sizes
 
 # dtypes stored as lists, by their stored name.
 _AS_LISTS: dict[str, Any] = {name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)}
+# Enum columns with fewer rows and categories are stored as Arrow dictionaries, whose conversion takes less time than
+# getting at the codes.
+_CODES_ROWS = 1 << 18
+_CODES_CATEGORIES = 1 << 10
 _ASCENDING, _DESCENDING = 1, 2
 # A panic of Polars' engine derives from BaseException; it must not be mistaken for an exit of the program.
 _PANIC: Any = getattr(pl.exceptions, "PanicException", pl.exceptions.PolarsError)
@@ -26,35 +32,58 @@ _PANIC: Any = getattr(pl.exceptions, "PanicException", pl.exceptions.PolarsError
 class DataFrameCodec(CheckedCodec):
     """``polars.DataFrame``.
 
-    params: [rows, columns stored as lists as [position, name, dtype], sorted columns as [position, direction]];
-    children: the Arrow table of the other columns, then the lists.
+    params: [rows, columns stored as lists as [position, name, dtype], sorted columns as [position, direction],
+    positions of the ``Enum`` columns that are codes in the table]; children: the Arrow table of the columns that are
+    not lists, the lists, the categories of each of these columns. Version 1 lacks the last of the params, and is still
+    written for frames without such columns.
     """
 
     name = "polars.DataFrame"
+    version = 2
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         frame: pl.DataFrame = value
+        columns, dtypes = frame.get_columns(), frame.dtypes
         lists = [
-            (position, column, name)
-            for position, column in enumerate(frame.get_columns())
-            for name, dtype in _AS_LISTS.items()
-            if column.dtype == dtype
+            (position, columns[position], name)
+            for position, dtype in enumerate(dtypes)
+            for name, kind in _AS_LISTS.items()
+            if dtype == kind
         ]
         names = {column.name for _, column, _ in lists}
         rest = frame.select([name for name in frame.columns if name not in names]) if names else frame
+        enums = [
+            (position, columns[position])
+            for position, dtype in enumerate(dtypes)
+            if isinstance(dtype, pl.Enum)
+            and (frame.height >= _CODES_ROWS or len(dtype.categories) >= _CODES_CATEGORIES)
+        ]
+        if enums:
+            rest = rest.clone()
+            for _, column in enums:
+                rest.replace_column(rest.get_column_index(column.name), column.to_physical())
         children = [_encode_table(rest, encoder), *(encoder.encode(column.to_list()) for _, column, _ in lists)]
+        children += [encoder.encode(_categories(column)) for _, column in enums]
         described = [[position, column.name, name] for position, column, name in lists]
-        return Node(self.name, self.version, [frame.height, described, _sorted_columns(frame)], children=children)
+        params: list[Any] = [frame.height, described, _sorted_columns(frame)]
+        if not enums:
+            return Node(self.name, 1, params, children=children)
+        return Node(self.name, self.version, [*params, [position for position, _ in enums]], children=children)
 
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
-        raw_rows, lists, in_order = fields(node, 3)
+        raw_rows, lists, in_order, *later = fields(node, 3 if node.version == 1 else 4)
+        enums = sizes(node, later[0]) if later else []
         rows = size(node, raw_rows)
         table = decoder.decode(child(node, 0))
         if not isinstance(table, pa.Table):
             raise damaged(node, f"expected an Arrow table, found {type(table).__name__}")
-        contents = [decoder.decode(child(node, 1 + number)) for number in range(len(lists))]
+        contents = [decoder.decode(child(node, 1 + number)) for number in range(len(lists) + len(enums))]
         try:
-            frame = self._assemble(table, rows, lists, contents)
+            frame = self._assemble(table, rows, lists, contents[: len(lists)])
+            for position, categories in zip(enums, contents[len(lists) :], strict=True):
+                if not isinstance(categories, pa.Array):
+                    raise damaged(node, "the categories of a column are not an Arrow array")
+                frame.replace_column(position, _to_enum(frame.to_series(position), categories))
             for position, direction in in_order:
                 column = frame.to_series(position)
                 frame = frame.with_columns(column.set_sorted(descending=direction == _DESCENDING))
@@ -116,6 +145,23 @@ class LazyFrameCodec(CheckedCodec):
 
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
         raise damaged(node, "a LazyFrame is never stored under this codec")
+
+
+def _categories(column: pl.Series) -> pa.Array:
+    dtype: Any = column.dtype
+    categories: pl.Series = dtype.categories
+    return categories.to_arrow(compat_level=pl.CompatLevel.newest())
+
+
+def _to_enum(codes: pl.Series, categories: pa.Array) -> pl.Series:
+    """The column with these codes, each of which is checked; without a copy since Polars 2."""
+    names: Any = pl.from_arrow(categories)
+    dtype = pl.Enum(names)
+    try:
+        return codes.cat.to(dtype)
+    except (AttributeError, pl.exceptions.PolarsError):  # an older Polars, or one with codes of another width
+        enum: pl.Series = names.gather(codes).cast(dtype).alias(codes.name)
+        return enum
 
 
 def _encode_table(frame: pl.DataFrame, encoder: Encoder) -> Node:

@@ -12,6 +12,7 @@ import pyarrow.compute
 import pytest
 from entrepot.codec import CopyMode
 from entrepot.errors import UnsupportedType
+from entrepot_io.codecs import arrow_arrays
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -325,3 +326,24 @@ def test_dates_of_scalars_are_exact(round_trip: Any) -> None:
     scalar = pa.scalar(dt.datetime(2020, 1, 1, 0, 0, 0, 1), pa.timestamp("ns", "UTC"))
     assert round_trip(scalar).equals(scalar)
     assert round_trip(pa.scalar(None, pa.int8())).equals(pa.scalar(None, pa.int8()))
+
+
+def test_views_are_read_only_until_it_is_certain_that_most_text_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks: list[int] = []
+    text_bytes = arrow_arrays._text_bytes
+
+    def counted(array: pa.Array) -> int:
+        blocks.append(len(array))
+        return text_bytes(array)
+
+    monkeypatch.setattr(arrow_arrays, "_text_bytes", counted)
+    monkeypatch.setattr(arrow_arrays, "_FIRST_VIEWS", 1000)
+    views = pa.array([f"{number:0100}" for number in range(10_000)], pa.string_view())
+    assert not arrow_arrays.worth_trimming(views)
+    assert blocks == [1000, 2000, 4000]  # 116 bytes a row: half of them are the text of 4,200 rows, and all views
+    blocks.clear()
+    assert not arrow_arrays.worth_trimming(pa.chunked_array([views.slice(0, 500), views.slice(500)]))
+    assert blocks == [500, 1000, 2000, 4000]
+    blocks.clear()
+    assert arrow_arrays.worth_trimming(views.slice(100, 3000))
+    assert blocks == [1000, 2000]

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from entrepot.errors import UnsupportedType
+from entrepot._codecs.builtin import codec_specs as builtin_specs
+from entrepot.codec import CodecRegistry, Decoder, Encoder, Node, unpack_tree
+from entrepot.errors import CorruptData, UnsupportedType
+from entrepot_io.codecs import codec_specs, polars_frames
 
 NEWEST = pl.CompatLevel.newest()
+REGISTRY = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
 
 
 def _columns() -> dict[str, pl.Series]:
@@ -126,6 +130,83 @@ def test_columns_are_not_copied(put: Any) -> None:
     views, text = back.to_arrow(compat_level=NEWEST)["s"].chunk(0).buffers()[1:3]
     assert stored.holds(views.address, views.size)
     assert stored.holds(text.address, text.size)
+
+
+CATEGORIES = [f"category {number}" for number in range(1100)]
+CODES = np.arange(10_000) % len(CATEGORIES)
+
+
+@pytest.fixture
+def _enums_as_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store Enum columns of any size as codes."""
+    monkeypatch.setattr(polars_frames, "_CODES_ROWS", 0)
+
+
+def test_the_codes_of_an_enum_are_not_copied(put: Any) -> None:
+    words = pl.Series(CATEGORIES, dtype=pl.Enum(CATEGORIES))
+    value = pl.DataFrame({"n": CODES, "e": words[CODES]})
+    stored = put(value)
+    assert len(stored.tree) < 1000  # the categories are not part of the metadata
+    back = stored.get()
+    assert_same(back, value)
+    if not hasattr(words.cat, "to"):
+        pytest.skip("this Polars has no way from codes to an Enum without a copy")
+    codes = back["e"].to_physical().to_numpy(allow_copy=False)
+    assert stored.holds(codes.__array_interface__["data"][0], codes.nbytes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "categories", "as_codes"), [(262_144, 2, True), (262_143, 2, False), (10, 1024, True)]
+)
+def test_large_enums_are_stored_as_codes(put: Any, rows: int, categories: int, as_codes: bool) -> None:
+    words = pl.Series(CATEGORIES[:categories], dtype=pl.Enum(CATEGORIES[:categories]))
+    value = words[np.arange(rows) % categories].to_frame()
+    stored = put(value)
+    assert_same(stored.get(), value)
+    assert (unpack_tree(stored.tree).version == 2) is as_codes
+
+
+@pytest.mark.usefixtures("_enums_as_codes")
+@pytest.mark.parametrize("name", COLUMNS)
+def test_frames_with_enums_as_codes(round_trip: Any, name: str) -> None:
+    value = pl.DataFrame({"": COLUMNS["Enum"], "other": COLUMNS[name], "e": COLUMNS["Enum"].alias("e")})
+    for part in (value, value[1:3], value.clear(), value.reverse()):
+        assert_same(round_trip(part), part)
+
+
+@pytest.mark.usefixtures("_enums_as_codes")
+def test_enums_in_chunks_beside_columns_that_are_lists(round_trip: Any) -> None:
+    names = pl.Series("e", ["y", None, "x"], dtype=pl.Enum(["x", "y"]))
+    other = pl.Series("f", ["z", "z", None], dtype=pl.Enum(["z"]))
+    part = pl.DataFrame([pl.Series("o", [2**100] * 3, dtype=pl.Int128), names, pl.Series("i", [1, 2, 3]), other])
+    value = pl.concat([part, part], rechunk=False)
+    back = round_trip(value)
+    assert_same(back, value)
+    assert back["e"].n_chunks() == 2
+    in_order = value.sort("e")
+    assert round_trip(in_order)["e"].flags["SORTED_ASC"] == in_order["e"].flags["SORTED_ASC"]
+
+
+def test_enums_of_the_first_version_are_still_read() -> None:
+    value = pl.DataFrame({"e": pl.Series(["y", None, "x"] * 100, dtype=pl.Enum(["x", "y"]))})
+    encoder = Encoder(REGISTRY)
+    table = encoder.encode(value.to_arrow(compat_level=NEWEST))
+    node = Node("polars.DataFrame", 1, [value.height, [], []], children=[table])
+    decoder = Decoder(REGISTRY, encoder.buffers.__getitem__, len(encoder.buffers))
+    assert_same(decoder.decode(node), value)
+
+
+@pytest.mark.usefixtures("_enums_as_codes")
+@pytest.mark.parametrize("code", [2, 255])
+def test_a_code_without_a_category_is_corrupt_data(code: int) -> None:
+    value = pl.DataFrame({"e": pl.Series(["y", "x"] * 1000, dtype=pl.Enum(["x", "y"]))})
+    encoder = Encoder(REGISTRY)
+    node = encoder.encode(value)
+    buffers = [bytearray(memoryview(buffer).tobytes()) for buffer in encoder.buffers]
+    (codes,) = (buffer for buffer in buffers if len(buffer) >= 2000)
+    codes[1000] = code
+    with pytest.raises(CorruptData):
+        Decoder(REGISTRY, buffers.__getitem__, len(buffers)).decode(node)
 
 
 def test_a_small_slice_does_not_keep_its_parent(put: Any) -> None:

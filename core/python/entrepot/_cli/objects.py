@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot._cli import sessions
+from entrepot._cli import physical, sessions
 from entrepot._cli.common import add_connection_options, age, connect, human_bytes, table, to_json_value
 from entrepot._store.object_info import list_objects_everywhere
 from entrepot.errors import InvalidArgument, ObjectNotFound
@@ -28,6 +28,11 @@ def add_subcommands(subparsers: SubParsers) -> None:
     listing.add_argument("pattern", nargs="?", default="*", help="glob over names and IDs (default: all)")
     listing.add_argument("--all", action="store_true", help="list all sessions; without --scope, all scopes too")
     listing.add_argument("--json", action="store_true", help="print a JSON list")
+    listing.add_argument(
+        "--physical",
+        action="store_true",
+        help="show the memory and disk that objects occupy, each shared byte once, with a total; JSON: one object",
+    )
     listing.set_defaults(run=run_ls)
 
     sets = subparsers.add_parser("sets", help="list the locality sets of the session")
@@ -109,6 +114,17 @@ def run_ls(arguments: argparse.Namespace) -> int:
             objects = list_objects_everywhere(raw, session, arguments.pattern, arguments.scope)
         else:
             objects = store.list(arguments.pattern)
+        status: dict[str, Any] = {}
+        if arguments.physical:
+            objects = physical.physical_infos(store._raw(), objects)  # pyright: ignore[reportPrivateUsage]
+            status = store.status()
+    objects.sort(key=lambda info: info.created)
+    if arguments.physical:
+        complete = many_sessions and arguments.scope is None and arguments.pattern == "*"
+        report = physical.physical_report(objects, status, complete=complete)
+        labels = [_type_label(info) for info in objects]
+        print(json.dumps(report, indent=2) if arguments.json else physical.format_physical(report, labels))
+        return 0
     if arguments.json:
         print(json.dumps([to_json_value(info) for info in objects], indent=2))
         return 0
@@ -122,7 +138,7 @@ def run_ls(arguments: argparse.Namespace) -> int:
             ", ".join(info.names),
             *([f"{info.scope}: {info.session}" if arguments.scope is None else info.session] if many_sessions else []),
         ]
-        for info in sorted(objects, key=lambda info: info.created)
+        for info in objects
     ]
     print(table(rows, ["id", "bytes", "type", "age", "set", "names", *(["session"] if many_sessions else [])]))
     return 0

@@ -27,7 +27,15 @@ class ObjectInfo:
         pinned_by: those processes.
         collection: for a collection: its ``name``, number of ``members``, their ``nbytes``, ``rows`` and ``type``.
         member_of: for a member: its collection's ``name`` and its ``index``.
-        blobs: its ranges of shared memory, with the number of objects that share each, and whether a copy is on disk.
+        blobs: its ranges of shared memory, with the number of objects that share each, its owner (the object that was
+            sealed first among them), how many of its bytes this object uses, and whether a copy is on disk.
+        inline_bytes: bytes of its buffers that are stored in its record.
+        own_bytes: bytes that this object adds to the store: those of its blobs that no older object refers to, and
+            ``inline_bytes``. Over all objects, each stored byte is counted once. 0 in lists, like the next three.
+        shared_bytes: the part of ``own_bytes`` that other objects refer to, too, and which therefore outlives it.
+        referenced_bytes: bytes of its buffers that lie in older objects (docs/resharing.md).
+        parents: those objects, each with its ``id`` (None: not determined, because the blobs have too many references),
+            the ``nbytes`` that this object uses of it, and the ``kept_bytes`` that stay in the store because of it.
         why: why it is where it is; empty in lists.
         locality_set: the set that it belongs to; ``""`` is the session's default one.
         priority: its own priority, -8 to 8, in addition to its set's.
@@ -66,6 +74,11 @@ class ObjectInfo:
     recompute_seconds: float | None = None
     made_again: bool = False
     eviction: dict[str, Any] = field(default_factory=dict[str, Any])
+    inline_bytes: int = 0
+    own_bytes: int = 0
+    shared_bytes: int = 0
+    referenced_bytes: int = 0
+    parents: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,10 @@ def object_info(
     member_of: dict[str, Any] | None = None,
 ) -> ObjectInfo:
     """Build an ``ObjectInfo`` from the daemon's JSON and what was read from the object's tree."""
+    blobs: list[dict[str, Any]] = raw.get("blobs", [])
+    own, others = split_by_owner(raw["id"], blobs)
+    parents = parents_of(others)
+    inline_bytes = raw.get("inline_bytes", 0)
     return ObjectInfo(
         id=ObjectID(raw["id"]),
         generation=raw["generation"],
@@ -135,7 +152,7 @@ def object_info(
         created=raw["sealed_unix_ns"] / NANOSECONDS,
         pins=raw.get("pins", 0),
         pinned_by=raw.get("pinned_by", []),
-        blobs=raw.get("blobs", []),
+        blobs=blobs,
         collection=collection,
         member_of=member_of,
         why=raw.get("why", ""),
@@ -148,7 +165,32 @@ def object_info(
         recompute_seconds=raw["recompute_seconds"],
         made_again=raw["made_again"],
         eviction=raw.get("eviction", {}),
+        inline_bytes=inline_bytes,
+        own_bytes=inline_bytes + sum(blob["length"] for blob in own),
+        shared_bytes=sum(blob["length"] for blob in own if blob["refs"] > 1),
+        referenced_bytes=sum(parent["nbytes"] for parent in parents),
+        parents=parents,
     )
+
+
+def split_by_owner(oid: str, blobs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the blobs that the object itself owns, and those that older objects own."""
+    own: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for blob in blobs:
+        # A blob with one reference is the object's own even if the daemon did not determine its owner.
+        (own if blob["owner"] == oid or blob["refs"] == 1 else others).append(blob)
+    return own, others
+
+
+def parents_of(blobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the owners of blobs that other objects own, in order of appearance, with the bytes used and kept."""
+    parents: dict[str | None, dict[str, Any]] = {}
+    for blob in blobs:
+        parent = parents.setdefault(blob["owner"], {"id": blob["owner"], "nbytes": 0, "kept_bytes": 0})
+        parent["nbytes"] += blob["used"]
+        parent["kept_bytes"] += blob["length"]
+    return list(parents.values())
 
 
 def session_info(raw: dict[str, Any]) -> SessionInfo:
