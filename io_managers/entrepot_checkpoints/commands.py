@@ -94,7 +94,7 @@ def run_load(arguments: argparse.Namespace) -> int:
     """``entrepot load``."""
     from entrepot._cli.common import connect
 
-    with connect(arguments) as store, _ProgressDisplay(arguments) as display:
+    with connect(arguments, create_session=True) as store, _ProgressDisplay(arguments) as display:
         loaded = store.load(
             arguments.url, replace=arguments.replace, progress=display, storage_options=arguments.storage_option
         )

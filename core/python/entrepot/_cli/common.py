@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
 from entrepot._daemon import kubernetes_env
-from entrepot._daemon.launcher import is_listening
+from entrepot._daemon.launcher import is_forbidden, is_listening
 from entrepot._daemon.settings import resolve, socket_path
-from entrepot.errors import StoreUnavailable
+from entrepot.errors import ObjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from entrepot._store.store import Store
@@ -24,16 +25,24 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", help="session in the scope (default: ENTREPOT_SESSION, else the scope's own)")
 
 
-def connect(arguments: argparse.Namespace) -> Store:
+def connect(arguments: argparse.Namespace, *, create_session: bool = False) -> Store:
     """Connect to the store; never start one.
+
+    Args:
+        arguments: with ``address``, and ``session`` and ``scope`` if the subcommand has them.
+        create_session: whether to create the session if it does not exist, as commands that write do. A durable one
+            may exist in its durable tier only, so it is opened in any case.
 
     Raises:
         StoreUnavailable: no store listens at the address.
+        AccessDenied: the store belongs to another user.
+        ObjectNotFound: there is no such session.
     """
     settings = resolve(
         arguments.address, session=getattr(arguments, "session", None), scope=getattr(arguments, "scope", None)
     )
-    if not is_listening(settings.address):
+    # Where it is forbidden, connecting says why.
+    if not is_listening(settings.address) and not is_forbidden(settings.address):
         if kubernetes_env.in_pod():
             if not settings.configured:
                 raise StoreUnavailable(kubernetes_env.explain_not_configured())
@@ -42,7 +51,23 @@ def connect(arguments: argparse.Namespace) -> Store:
         raise StoreUnavailable(f"no store listens at {settings.address}: start one with 'entrepot start'")
     from entrepot._store import connection  # here, because it loads the extension
 
+    if settings.session and settings.durable is None and not create_session:
+        with connection.connect(settings.address, session="", scope="default", durable=False) as store:
+            _check_session(store, settings.scope, settings.session)
     return connection.connect(settings.address, session=settings.session, scope=settings.scope)
+
+
+def _check_session(store: Store, scope: str, name: str) -> None:
+    scopes: list[str] = []
+    for session in json.loads(store._raw().sessions())["sessions"]:  # pyright: ignore[reportPrivateUsage]
+        if session["session"] == name:
+            scopes.append(session["scope"])
+    if scope not in scopes:
+        elsewhere = f" (but in {', '.join(map(repr, scopes))})" if scopes else ""
+        raise ObjectNotFound(
+            f"no session {name!r} in scope {scope!r}{elsewhere}: run 'entrepot sessions' to list them; writing to a "
+            "session creates it"
+        )
 
 
 def human_bytes(count: int) -> str:
@@ -68,9 +93,31 @@ def age(since: float) -> str:
     return f"{seconds // 86400} d"
 
 
+def printable(text: str) -> str:
+    """Return the text with its control characters, other unprintable ones and backslashes escaped.
+
+    >>> print(printable("é 😀, one\\nline, C:\\\\"))
+    é 😀, one\\nline, C:\\\\
+    """
+    return _escape_unprintable(text.replace("\\", r"\\"))
+
+
+def printable_json(value: Any) -> str:
+    """Return the value as JSON that is readable, with only unprintable characters escaped."""
+    return _escape_unprintable(json.dumps(value, ensure_ascii=False))
+
+
+def _escape_unprintable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
 def table(rows: list[list[str]], header: list[str]) -> str:
-    """Format rows as text columns, each as wide as its widest cell."""
-    lines = [header, *rows]
+    """Format rows as text columns, each as wide as its widest cell; unprintable characters are escaped."""
+    lines = [header, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines

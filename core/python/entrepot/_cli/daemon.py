@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._checkpoints.functions import checkpoint_function
-from entrepot._cli.common import add_connection_options, connect, human_bytes, table
+from entrepot._cli.common import add_connection_options, connect, human_bytes, printable, table
 from entrepot._daemon import launcher
 from entrepot._daemon.settings import resolve
 from entrepot.durable import durable_config
@@ -189,17 +189,18 @@ def format_status(status: dict[str, Any]) -> str:
         f"store      {status['instance']} on {status['host']}, version {status['version']}, "
         f"daemon {status['pid']}, keeper {status['keeper_pid']}, up {int(status['uptime_seconds'])} s",
         f"capacity   {human_bytes(status['capacity_bytes'])}: used {human_bytes(status['used_bytes'])}, "
-        f"pinned {human_bytes(status['pinned_bytes'])}, leased {human_bytes(status['leased_bytes'])}, "
-        f"warm {human_bytes(status['warm_bytes'])}{'' if status['provisioned'] else ' (provisioning)'}",
+        f"leased to writers {human_bytes(status['leased_bytes'])}, "
+        f"free and kept for the next puts {human_bytes(kept_bytes(status))} (warm {human_bytes(status['warm_bytes'])}"
+        f"{'' if status['provisioned'] else ', more is being warmed'}), "
+        f"free and not taken from the machine {human_bytes(status['budget']['free_bytes'])}",
         f"objects    {status['objects']} in {count_of(status['sessions'], 'session')}, "
-        f"{count_of(status['names'], 'name')}, {status['deferred_frees']} deleted but still being read",
+        f"{count_of(status['names'], 'name')}, pinned {human_bytes(status['pinned_bytes'])}, "
+        f"{status['deferred_frees']} deleted but still being read",
+        f"disk       {_disk_phrase(status['spill'])}",
     ]
     budget = status["budget"]
     parts = [f"{name.replace('_', ' ')} {human_bytes(nbytes)}" for name, nbytes in budget["items"].items() if nbytes]
-    lines.append(
-        f"memory     {human_bytes(budget['granted_bytes'])} taken, {human_bytes(budget['free_bytes'])} free: "
-        f"{', '.join(parts)}"
-    )
+    lines.append(f"memory     {human_bytes(budget['granted_bytes'])} taken from the machine: {', '.join(parts)}")
     if status["drops"]:
         lines.append(
             f"dropped    {count_of(status['drops'], 'object')} of {human_bytes(status['drops_bytes'])} that can be "
@@ -207,6 +208,10 @@ def format_status(status: dict[str, Any]) -> str:
         )
     if status["follows_killed_store"]:
         lines.append("note       the previous store was killed: objects without a copy on disk are lost")
+    if status["provision_note"]:
+        lines.append(f"note       memory: {status['provision_note']}")
+    if status["spill"]["enabled"] and status["spill"]["note"]:
+        lines.append(f"note       spilling: {status['spill']['note']}")
     if dropped := status["log_lines_dropped"] + status["keeper_log_lines_dropped"]:
         lines.append(f"note       dropped {count_of(dropped, 'log line')}: see docs/daemon.md, Log")
     if status["clients"]:
@@ -222,6 +227,23 @@ def format_status(status: dict[str, Any]) -> str:
         ]
         lines.append(table(rows, ["pid", "client", "pins", "leased", "connected"]))
     return "\n".join(lines)
+
+
+def kept_bytes(status: dict[str, Any]) -> int:
+    """Return the bytes of segments that hold no values and that no writer has: the next puts take them."""
+    payload: int = status["used_bytes"] - status["record_bytes"]
+    segments: int = status["budget"]["items"]["segments"]
+    leased: int = status["leased_bytes"]
+    return max(0, segments - payload - leased)
+
+
+def _disk_phrase(spill: dict[str, Any]) -> str:
+    if not spill["enabled"]:
+        return f"nothing is spilled: {spill['note']}"
+    return (
+        f"{human_bytes(spill['disk_bytes'])} spilled of at most {human_bytes(spill['quota_bytes'])}, "
+        f"in {', '.join(map(printable, spill['folders']))}"
+    )
 
 
 def _connection_state(client: dict[str, Any]) -> str:

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._cli import sessions
-from entrepot._cli.common import add_connection_options, age, connect, human_bytes, table, to_json_value
+from entrepot._cli.common import (
+    add_connection_options,
+    age,
+    connect,
+    human_bytes,
+    printable,
+    printable_json,
+    table,
+    to_json_value,
+)
 from entrepot._store.object_info import list_objects_everywhere
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
@@ -118,13 +127,14 @@ def run_ls(arguments: argparse.Namespace) -> int:
             human_bytes(_payload_bytes(info)),
             _type_label(info),
             age(info.created),
+            info.state,
             info.locality_set,
             ", ".join(info.names),
             *([f"{info.scope}: {info.session}" if arguments.scope is None else info.session] if many_sessions else []),
         ]
         for info in sorted(objects, key=lambda info: info.created)
     ]
-    print(table(rows, ["id", "bytes", "type", "age", "set", "names", *(["session"] if many_sessions else [])]))
+    print(table(rows, ["id", "bytes", "type", "age", "state", "set", "names", *(["session"] if many_sessions else [])]))
     return 0
 
 
@@ -165,14 +175,15 @@ def run_info(arguments: argparse.Namespace) -> int:
     width = max(len(key) for key in info)
     for key, value in info.items():
         label = "recomputed" if key == "made_again" else key  # made_again is its former name
-        print(f"{label.ljust(width)}  {value if not isinstance(value, (list, dict)) else json.dumps(value)}")
+        text = printable_json(value) if isinstance(value, (list, dict)) else printable(str(value))
+        print(f"{label.ljust(width)}  {text}")
     return 0
 
 
 def run_put(arguments: argparse.Namespace) -> int:
     """``entrepot put``."""
     value = _read_value(arguments.file, arguments.kind)
-    with connect(arguments) as store:
+    with connect(arguments, create_session=True) as store:
         print(store.put(value, name=arguments.name, replace=arguments.replace))
     return 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._cleanup import cleanup
-from entrepot._cli.common import age, connect, human_bytes, table
+from entrepot._cli.common import age, connect, human_bytes, printable, table
 from entrepot.ended_runs import orchestrator_of, providers
 from entrepot.errors import InvalidArgument, ObjectNotFound, StoreUnavailable
 from entrepot.phrases import count_of, duration
@@ -111,7 +111,8 @@ def run_rm(arguments: argparse.Namespace) -> int:
                 store._raw().remove_session(session["scope"], name)  # pyright: ignore[reportPrivateUsage]
             elif reason := cleanup.remove_session(store, session["scope"], name):
                 raise InvalidArgument(f"session {name!r} was not removed: {reason}; use --force to remove it anyway")
-            print(f"{name}: {human_bytes(session['nbytes'])} in {count_of(session['objects'], 'object')} removed")
+            what = f"{human_bytes(session['nbytes'])} in {count_of(session['objects'], 'object')}"
+            print(f"{printable(name)}: {what} removed")
     return 0
 
 
