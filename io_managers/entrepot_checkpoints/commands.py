@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from entrepot_checkpoints.progress import Progress
 
 PROGRESS_SECONDS = 0.2
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 def add_subcommands(subparsers: SubParsers) -> None:
@@ -243,12 +242,8 @@ class _KeyValueOption(argparse.Action):
 
 
 def _parse_age(text: str) -> float:
-    for unit, seconds in sorted(_UNITS.items(), key=lambda item: -len(item[0])):
-        if text.endswith(unit):
-            try:
-                return float(text[: -len(unit)]) * seconds
-            except ValueError:
-                break
-    raise argparse.ArgumentTypeError(
-        f"an age must be a number followed by one of {', '.join(_UNITS)}, such as 7d, not {text!r}"
-    )
+    from entrepot._cli.common import duration_option
+
+    if text[-1:].isdecimal():  # may well be meant as days
+        raise argparse.ArgumentTypeError(f"an age needs a unit (s, min, h or d), such as 7d, but got {text!r}")
+    return duration_option(text)

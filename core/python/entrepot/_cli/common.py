@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.launcher import is_forbidden, is_listening
 from entrepot._daemon.settings import resolve, socket_path
-from entrepot.errors import ObjectNotFound, StoreUnavailable
+from entrepot._daemon.units import parse_duration, parse_size
+from entrepot.errors import InvalidArgument, ObjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from entrepot._store.store import Store
@@ -23,6 +24,23 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
     parser.add_argument("--scope", help="scope (default: ENTREPOT_SCOPE, or 'default')")
     parser.add_argument("--session", help="session in the scope (default: ENTREPOT_SESSION, else the scope's own)")
+
+
+def duration_option(text: str) -> float:
+    """Parse the value of an option, for argparse: a duration, such as ``15min``."""
+    try:
+        return parse_duration(text)
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def size_option(text: str) -> str:
+    """Check the value of an option, for argparse: a size, such as ``4GiB``."""
+    try:
+        parse_size(text)
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def connect(arguments: argparse.Namespace, *, create_session: bool = False) -> Store:

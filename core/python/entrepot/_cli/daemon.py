@@ -1,4 +1,4 @@
-"""Subcommands about the daemon: start, stop, upgrade, status, logs."""
+"""Subcommands about the daemon: stop, upgrade, status, logs; start is in a module of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._checkpoints.functions import checkpoint_function
-from entrepot._cli.common import add_connection_options, connect, human_bytes, printable, table
+from entrepot._cli import start
+from entrepot._cli.common import add_connection_options, connect, duration_option, human_bytes, printable, table
 from entrepot._daemon import launcher
 from entrepot._daemon.settings import resolve
 from entrepot.durable import durable_config
@@ -26,15 +27,7 @@ if TYPE_CHECKING:
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add the subcommands of this module."""
-    start = subparsers.add_parser("start", help="start a store in the background")
-    add_connection_options(start)
-    start.add_argument("--size", help="capacity, such as 4GiB (default: a share of memory)")
-    start.add_argument("--idle-exit", type=int, default=0, metavar="SECONDS", help="exit after being idle (0: never)")
-    start.add_argument(
-        "--log-file", type=Path, help="log file (default: one for each address, in the user's state folder)"
-    )
-    start.add_argument("--config", type=Path, help="the daemon's configuration file")
-    start.set_defaults(run=run_start)
+    start.add_subcommand(subparsers)
 
     stop = subparsers.add_parser(
         "stop", help="stop the store and discard its objects, except those of durable sessions"
@@ -54,7 +47,10 @@ def add_subcommands(subparsers: SubParsers) -> None:
     add_connection_options(status)
     status.add_argument("--json", action="store_true", help="print everything as JSON")
     status.add_argument(
-        "--wait-provisioned", type=float, metavar="SECONDS", help="first wait until the requested memory is warm"
+        "--wait-provisioned",
+        type=duration_option,
+        metavar="TIME",
+        help="first wait until the requested memory is warm, for at most so long, such as 90s",
     )
     status.set_defaults(run=run_status)
 
@@ -64,25 +60,6 @@ def add_subcommands(subparsers: SubParsers) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines")
     logs.add_argument("--log-file", type=Path, help="the log file (default: that of the store at the address)")
     logs.set_defaults(run=run_logs)
-
-
-def run_start(arguments: argparse.Namespace) -> int:
-    """``entrepot start``."""
-    settings = resolve(arguments.address, session=arguments.session, scope=arguments.scope)
-    if launcher.is_listening(settings.address):
-        print(f"a store already listens at {settings.address}")
-        return 0
-    extra = ("--config", str(arguments.config.resolve())) if arguments.config else ()
-    log = (arguments.log_file or launcher.log_path(settings.address)).resolve()
-    launcher.start(
-        settings.address,
-        size=arguments.size or settings.private_size,
-        idle_exit_seconds=arguments.idle_exit,
-        log=log,
-        extra=extra,
-    )
-    print(f"store at {settings.address}, which logs to {log}")
-    return 0
 
 
 def run_stop(arguments: argparse.Namespace) -> int:

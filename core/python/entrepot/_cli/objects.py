@@ -14,6 +14,7 @@ from entrepot._cli.common import (
     add_connection_options,
     age,
     connect,
+    duration_option,
     human_bytes,
     printable,
     printable_json,
@@ -64,7 +65,13 @@ def add_subcommands(subparsers: SubParsers) -> None:
     add_connection_options(get)
     get.add_argument("object", help="ID or name")
     get.add_argument("-o", "--output", type=Path, help="write to this file (tables: .parquet, .arrow or .csv)")
-    get.add_argument("--timeout", type=float, default=0.0, help="seconds to wait for the object (default: 0)")
+    get.add_argument(
+        "--timeout",
+        type=duration_option,
+        default=0.0,
+        metavar="TIME",
+        help="how long to wait for the object, such as 30 or 5min (default: 0)",
+    )
     get.set_defaults(run=run_get)
 
     remove = subparsers.add_parser("rm", help="delete objects")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._cleanup import cleanup
-from entrepot._cli.common import age, connect, human_bytes, printable, table
+from entrepot._cli.common import age, connect, duration_option, human_bytes, printable, table
 from entrepot.ended_runs import orchestrator_of, providers
 from entrepot.errors import InvalidArgument, ObjectNotFound, StoreUnavailable
 from entrepot.phrases import count_of, duration
@@ -40,7 +40,12 @@ def add_subcommands(subparsers: SubParsers) -> None:
     ttl = actions.add_parser("ttl", help="set how long a session lives after its last use")
     _add_options(ttl, argparse.SUPPRESS)
     ttl.add_argument("name", metavar="NAME", help="name of the session")
-    ttl.add_argument("seconds", type=float, metavar="SECONDS", help="from now and from each later use; 0: forever")
+    ttl.add_argument(
+        "seconds",
+        type=duration_option,
+        metavar="TIME",
+        help="from now and from each later use, such as 90s, 1h or 7d; 0: forever",
+    )
     ttl.set_defaults(run=run_ttl)
 
     gc = subparsers.add_parser("gc", help="remove what ended runs and dead stores left behind")
@@ -48,8 +53,8 @@ def add_subcommands(subparsers: SubParsers) -> None:
     gc.add_argument("-n", "--dry-run", action="store_true", help="only show what would be removed, and why")
     gc.add_argument("--json", action="store_true", help="print JSON")
     gc.add_argument(
-        "--older-than", type=float, default=DAY_SECONDS, metavar="SECONDS",
-        help="remove a dead store's spill folder only if it was not written for this long (default: a day); a store "
+        "--older-than", type=duration_option, default=DAY_SECONDS, metavar="TIME",
+        help="remove a dead store's spill folder only if it was not written for this long (default: 1d); a store "
         "that starts at its address before then adopts the folder",
     )  # fmt: skip
     gc.set_defaults(run=run_gc)
@@ -118,8 +123,6 @@ def run_rm(arguments: argparse.Namespace) -> int:
 
 def run_ttl(arguments: argparse.Namespace) -> int:
     """``entrepot sessions ttl``."""
-    if not (math.isfinite(arguments.seconds) and arguments.seconds >= 0):
-        raise InvalidArgument(f"a time to live must be a number of seconds, 0 or more, but got {arguments.seconds}")
     with connect_for_inspection(arguments.address) as store:
         session = _find_session(cleanup.list_sessions(store), arguments.scope, arguments.name)
         limits = (math.ceil(arguments.seconds), session["limit_bytes"], session["limit_objects"])

@@ -162,13 +162,15 @@ def _wait_for_socket(address: str) -> bool:
     return is_listening(address)
 
 
-def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...] = ()) -> None:
+def start(
+    address: str, *, size: str | None, idle_exit_seconds: int | None, log: Path, extra: tuple[str, ...] = ()
+) -> None:
     """Start a detached daemon and wait until it accepts connections.
 
     Args:
         address: address to listen at.
         size: capacity, in the syntax of ``entrepotd --size``; None: its default.
-        idle_exit_seconds: exit after being idle for so long; 0: never.
+        idle_exit_seconds: exit after being idle for so long; 0: never; None: its default, or what ``extra`` says.
         log: file to append its log to.
         extra: further arguments for ``entrepotd``.
 
@@ -180,8 +182,10 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
         _start(address, size, idle_exit_seconds, log, extra)
 
 
-def _start(address: str, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...]) -> None:
-    command = [str(daemon_binary()), "--address", address, "--idle-exit", str(idle_exit_seconds), *extra]
+def _start(address: str, size: str | None, idle_exit_seconds: int | None, log: Path, extra: tuple[str, ...]) -> None:
+    command = [str(daemon_binary()), "--address", address, *extra]
+    if idle_exit_seconds is not None:
+        command += ["--idle-exit", str(idle_exit_seconds)]
     if size is not None:
         command += ["--size", size]
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
