@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from entrepot.errors import CorruptData
+from entrepot.errors import CorruptData, InvalidArgument
 from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def add_subcommands(subparsers: SubParsers) -> None:
         "--older-than", type=_parse_age, metavar="AGE", help="remove those older than AGE, such as 12h or 7d"
     )
     prune.add_argument("--keep", type=int, metavar="N", help="keep the newest N")
+    prune.add_argument("--yes", action="store_true", help="confirm --keep 0, which removes all checkpoints that match")
     prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     _add_common(prune, progress=False)
     prune.set_defaults(run=run_prune)
@@ -107,7 +108,11 @@ def run_list(arguments: argparse.Namespace) -> int:
     from entrepot._cli.common import human_bytes, table
 
     from entrepot_checkpoints.retention import list_checkpoints
+    from entrepot_checkpoints.storage.directory import open_directory
 
+    path = open_directory(arguments.url, arguments.storage_option).local_path
+    if path is not None and not path.is_dir():
+        raise InvalidArgument(f"there is no folder {path}: give the one that contains the checkpoints")
     checkpoints = list_checkpoints(arguments.url, storage_options=arguments.storage_option)
     if arguments.json:
         print(json.dumps([asdict(checkpoint) for checkpoint in checkpoints], indent=2))
@@ -152,6 +157,11 @@ def run_prune(arguments: argparse.Namespace) -> int:
 
     from entrepot_checkpoints.retention import prune
 
+    if arguments.keep == 0 and arguments.older_than is None and not (arguments.yes or arguments.dry_run):
+        raise InvalidArgument(
+            f"--keep 0 would remove all checkpoints in {arguments.url} that match {arguments.match!r}: confirm it with "
+            "--yes, or look first with --dry-run"
+        )
     report = prune(
         arguments.url,
         match=arguments.match,

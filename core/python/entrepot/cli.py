@@ -22,9 +22,23 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "entrepot.cli"
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that refuses unknown arguments itself, so that the usage shown is that of the subcommand."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all subcommands."""
-    parser = argparse.ArgumentParser(prog="entrepot", description="Pass large data between tasks by object ID.")
+    parser: argparse.ArgumentParser = _Parser(
+        prog="entrepot", description="Pass large data between tasks by object ID."
+    )
     parser.add_argument("--version", action="version", version=f"entrepot {metadata.version('entrepot')}")
     subparsers = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
     for add_subcommands in (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from entrepot._store.store import Store
 
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+MIN_CUT_WIDTH = 16  # cells up to here are never cut
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
@@ -134,12 +139,34 @@ def _escape_unprintable(text: str) -> str:
 
 
 def table(rows: list[list[str]], header: list[str]) -> str:
-    """Format rows as text columns, each as wide as its widest cell; unprintable characters are escaped."""
+    """Format rows as text columns, each as wide as its widest cell; unprintable characters are escaped.
+
+    If standard output is a terminal and too narrow, the widest cells, except IDs, are cut.
+    """
     lines = [header, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    if sys.stdout.isatty():
+        widths = _fitted(widths, header, shutil.get_terminal_size().columns)
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        "  ".join(_cut(cell, width).ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
     )
+
+
+def _fitted(widths: list[int], header: list[str], columns: int) -> list[int]:
+    """Return the widths, the largest ones reduced (but not below a minimum) as far as the columns require."""
+    fitted = list(widths)
+    candidates = [column for column, title in enumerate(header) if title != "id"]
+    for _ in range(max(0, sum(widths) + 2 * (len(widths) - 1) - columns)):
+        widest = max(candidates, key=lambda column: fitted[column])
+        if fitted[widest] <= MIN_CUT_WIDTH:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def _cut(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else cell[: width - 1] + "…"
 
 
 def to_json_value(value: Any) -> Any:

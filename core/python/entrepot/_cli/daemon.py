@@ -56,10 +56,18 @@ def add_subcommands(subparsers: SubParsers) -> None:
 
     logs = subparsers.add_parser("logs", help="show the log of a store, if it is in a file")
     logs.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
-    logs.add_argument("-n", "--lines", type=int, default=50, help="number of lines to show, from the end (default: 50)")
+    logs.add_argument(
+        "-n", "--lines", type=_line_count, default=50, help="number of lines to show, from the end (default: 50)"
+    )
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines")
     logs.add_argument("--log-file", type=Path, help="the log file (default: that of the store at the address)")
     logs.set_defaults(run=run_logs)
+
+
+def _line_count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"must be a whole number of lines, 0 or more, but got {text!r}")
+    return int(text)
 
 
 def run_stop(arguments: argparse.Namespace) -> int:
@@ -235,7 +243,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise InvalidArgument(f"{path} is not a log file: pass the path that the store was started with")
     with path.open(encoding="utf-8", errors="replace") as file:
-        sys.stdout.writelines(deque(file, maxlen=max(arguments.lines, 0)))
+        sys.stdout.writelines(deque(file, maxlen=arguments.lines))
         while arguments.follow:
             line = file.readline()
             if line:

@@ -24,6 +24,7 @@ from entrepot._cli.common import (
 from entrepot._store.object_info import list_objects_everywhere
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
+from entrepot.phrases import count_of, session_phrase
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -91,12 +92,22 @@ def add_subcommands(subparsers: SubParsers) -> None:
 
 
 def resolve_object(store: Store, text: str, timeout: float = 0.0) -> ObjectID:
-    """Return the ID of the object given by ID or name; text of 40 hexadecimal digits is taken for an ID."""
+    """Return the ID of the object given by ID or name.
+
+    Text of 40 hexadecimal digits is a name only if there is such a name and no object has that ID.
+    """
     if len(text) == 2 * ID_BYTES:
         try:
-            return ObjectID(text)
+            oid = ObjectID(text)
         except InvalidArgument:
             pass  # 40 characters, but not hexadecimal: a name
+        else:
+            if store.exists(oid):
+                return oid
+            try:
+                return store.resolve(text)
+            except ObjectNotFound:
+                return oid
     return store.resolve(text, timeout=timeout) if timeout else store.resolve(text)
 
 
@@ -125,6 +136,8 @@ def run_ls(arguments: argparse.Namespace) -> int:
             objects = list_objects_everywhere(raw, session, arguments.pattern, arguments.scope)
         else:
             objects = store.list(arguments.pattern)
+            if not objects and arguments.pattern == "*" and not arguments.json:
+                _hint_at_other_sessions(store)
     if arguments.json:
         print(json.dumps([to_json_value(info) for info in objects], indent=2))
         return 0
@@ -143,6 +156,19 @@ def run_ls(arguments: argparse.Namespace) -> int:
     ]
     print(table(rows, ["id", "bytes", "type", "age", "state", "set", "names", *(["session"] if many_sessions else [])]))
     return 0
+
+
+def _hint_at_other_sessions(store: Store) -> None:
+    records = json.loads(store._raw().sessions())["sessions"]  # pyright: ignore[reportPrivateUsage]
+    others = sum(1 for record in records if record["objects"])
+    if others:
+        have = "has some" if others == 1 else "have some"
+        where = session_phrase(store.scope, store.session_name)
+        print(
+            f"entrepot: no objects in {where}, but {count_of(others, 'other session')} {have}: "
+            "'entrepot ls --all' lists them",
+            file=sys.stderr,
+        )
 
 
 def run_sets(arguments: argparse.Namespace) -> int:
@@ -210,7 +236,7 @@ def run_get(arguments: argparse.Namespace) -> int:
 
 def run_rm(arguments: argparse.Namespace) -> int:
     """``entrepot rm``."""
-    missing = []
+    missing: list[str] = []
     with connect(arguments) as store:
         for text in arguments.objects:
             try:
@@ -219,6 +245,9 @@ def run_rm(arguments: argparse.Namespace) -> int:
                 deleted = False
             if not deleted:
                 missing.append(text)
+    deleted_count = len(arguments.objects) - len(missing)
+    if deleted_count:
+        print(f"{count_of(deleted_count, 'object')} deleted")
     if missing:
         raise ObjectNotFound(f"not found, so not deleted: {', '.join(missing)}")
     return 0
@@ -258,7 +287,13 @@ def _read_value(name: str, kind: str) -> Any:
         import pyarrow.csv
 
         return pyarrow.csv.read_csv(path)
-    raise InvalidArgument(f"a table can be read from .parquet, .arrow, .feather, .ipc or .csv, but not {path.suffix!r}")
+    raise InvalidArgument(
+        f"a table can be read from .parquet, .arrow, .feather, .ipc or .csv files, but {name} {_suffix_phrase(path)}"
+    )
+
+
+def _suffix_phrase(path: Path) -> str:
+    return f"has the suffix {path.suffix!r}" if path.suffix else "has no suffix"
 
 
 def _write_value(value: Any, path: Path) -> None:
@@ -267,7 +302,7 @@ def _write_value(value: Any, path: Path) -> None:
         return
     if path.suffix not in (".parquet", ".arrow", ".csv"):
         raise InvalidArgument(
-            f"a {type(value).__name__} can be written as .parquet, .arrow or .csv, but not as {path.suffix!r}"
+            f"a {type(value).__name__} can be written as .parquet, .arrow or .csv, but {path} {_suffix_phrase(path)}"
         )
     import pyarrow
 

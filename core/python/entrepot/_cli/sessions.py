@@ -129,6 +129,8 @@ def run_ttl(arguments: argparse.Namespace) -> int:
         raw = store._raw()  # pyright: ignore[reportPrivateUsage]
         raw.open_session(session["scope"], arguments.name, limits)
         raw.close_session(session["scope"], arguments.name)
+    lifetime = f"for {duration(limits[0])} after its last use" if limits[0] else "forever"
+    print(f"{printable(arguments.name)}: is kept {lifetime}")
     return 0
 
 
