@@ -35,8 +35,8 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
 
 
 def line(text: str, start: str) -> str:
-    (found,) = (item for item in text.splitlines() if item.startswith(start))
-    return found
+    (text_line,) = (item for item in text.splitlines() if item.startswith(start))
+    return text_line
 
 
 def test_the_disk_is_in_the_status(

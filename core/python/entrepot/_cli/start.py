@@ -81,9 +81,9 @@ def _differences(arguments: argparse.Namespace, address: str) -> list[str]:
     with connect(argparse.Namespace(address=address, scope="default", session="")) as store:
         status = store.status()
     command = _command_of(int(status["keeper_pid"]))
-    found: list[str] = []
+    differing: list[str] = []
     if arguments.size is not None and parse_size(arguments.size) != status["capacity_bytes"]:
-        found.append(f"--size {arguments.size} was not applied (it has {human_bytes(status['capacity_bytes'])})")
+        differing.append(f"--size {arguments.size} was not applied (it has {human_bytes(status['capacity_bytes'])})")
     running_config = _flag(command, "config")
     if arguments.idle_exit is not None:
         text = _flag(command, "idle-exit") or ("" if running_config else "0")
@@ -92,17 +92,17 @@ def _differences(arguments: argparse.Namespace, address: str) -> list[str]:
             running = parse_duration(text)
         if running != math.ceil(arguments.idle_exit):
             reason = "cannot tell what it has" if running is None else f"it has {duration(int(running))}"
-            found.append(f"--idle-exit {arguments.idle_exit:g} was not applied ({reason})")
+            differing.append(f"--idle-exit {arguments.idle_exit:g} was not applied ({reason})")
     if arguments.log_file is not None:
         try:
             log: Path | None = launcher.log_of(address)
         except EntrepotError:
             log = None  # its standard error
         if log is None or log.resolve() != arguments.log_file.resolve():
-            found.append(f"--log-file {arguments.log_file} was not applied")
+            differing.append(f"--log-file {arguments.log_file} was not applied")
     if arguments.config is not None and running_config != str(arguments.config.resolve()):
-        found.append(f"--config {arguments.config} was not applied (it was not started with that file)")
-    return found
+        differing.append(f"--config {arguments.config} was not applied (it was not started with that file)")
+    return differing
 
 
 def _command_of(pid: int) -> list[str]:
