@@ -62,14 +62,14 @@ def test_the_store_of_another_user(daemon: Any, mode: int) -> None:
 @pytest.fixture
 def sessions(daemon: Any) -> Callable[[], set[tuple[str, str]]]:
     def listed() -> set[tuple[str, str]]:
-        with entrepot.connect(daemon.address) as store:
+        with entrepot.connect(daemon.address, scope="default", session="") as store:
             records = json.loads(store._raw().sessions())["sessions"]
             return {(record["scope"], record["session"]) for record in records} - {("default", "")}
 
     return listed
 
 
-READING = ["ls", "sets", "info x", "get x", "rm x", "evict x", "prefetch x", "status", "save x file:///nowhere"]
+READING = ["ls", "sets", "info x", "get x", "rm x", "evict x", "prefetch x", "save x file:///nowhere"]
 
 
 @pytest.mark.parametrize("command", READING)
@@ -85,6 +85,20 @@ def test_a_command_that_reads_creates_no_session(
         assert main([*command.split(), *arguments]) == 1
         assert "no session 'runs' in scope 'tests' (but in 'other')" in capsys.readouterr().err
         assert sessions() == before
+
+
+def test_a_command_about_the_whole_store_needs_no_session(
+    daemon: Any,
+    sessions: Callable[[], set[tuple[str, str]]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ENTREPOT_SESSION", "expired")
+    for command in (["status"], ["doctor"], ["sessions"], ["ls", "--all"]):
+        assert main([*command, "--address", daemon.address]) == 0, capsys.readouterr().err
+    assert main(["status", "--session", "mistyped", "--address", daemon.address]) == 0
+    assert sessions() == set()
+    assert main(["stop", "--address", daemon.address]) == 0, capsys.readouterr().err
 
 
 def test_a_command_that_writes_creates_the_session(

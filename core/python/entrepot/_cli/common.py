@@ -62,7 +62,7 @@ def connect(arguments: argparse.Namespace, *, create_session: bool = False) -> S
         ObjectNotFound: there is no such session.
     """
     settings = resolve(
-        arguments.address, session=getattr(arguments, "session", None), scope=getattr(arguments, "scope", None)
+        arguments.address, session=getattr(arguments, "session", ""), scope=getattr(arguments, "scope", None)
     )
     # Where it is forbidden, connecting says why.
     if not is_listening(settings.address) and not is_forbidden(settings.address):
@@ -78,6 +78,16 @@ def connect(arguments: argparse.Namespace, *, create_session: bool = False) -> S
         with connection.connect(settings.address, session="", scope="default", durable=False) as store:
             _check_session(store, settings.scope, settings.session)
     return connection.connect(settings.address, session=settings.session, scope=settings.scope)
+
+
+def connect_for_inspection(address: str | None) -> Store:
+    """Connect for what concerns the whole store, through a session that always exists and never expires.
+
+    Raises:
+        StoreUnavailable: no store listens at the address.
+        AccessDenied: the store belongs to another user.
+    """
+    return connect(argparse.Namespace(address=address, scope="default", session=""))
 
 
 def _check_session(store: Store, scope: str, name: str) -> None:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot._checkpoints.functions import checkpoint_function
 from entrepot._cli import start
-from entrepot._cli.common import add_connection_options, connect, duration_option, human_bytes, printable, table
+from entrepot._cli.common import (
+    add_connection_options,
+    connect_for_inspection,
+    duration_option,
+    human_bytes,
+    printable,
+    table,
+)
 from entrepot._daemon import launcher
 from entrepot._daemon.settings import resolve
 from entrepot.durable import durable_config
@@ -73,7 +80,7 @@ def _line_count(text: str) -> int:
 def run_stop(arguments: argparse.Namespace) -> int:
     """``entrepot stop``."""
     try:
-        with connect(arguments) as store:
+        with connect_for_inspection(arguments.address) as store:
             if not arguments.no_flush:
                 _flush_durable_sessions(store)
             status = store.status()
@@ -136,7 +143,7 @@ def run_upgrade(arguments: argparse.Namespace) -> int:
     """``entrepot upgrade``."""
     program = str((arguments.program or launcher.daemon_binary()).resolve())
     try:
-        with connect(arguments) as store:
+        with connect_for_inspection(arguments.address) as store:
             before = store.status()
             store._raw().upgrade(program)  # pyright: ignore[reportPrivateUsage]
     except VersionMismatch as error:
@@ -144,7 +151,7 @@ def run_upgrade(arguments: argparse.Namespace) -> int:
             f"{error} Incompatible versions must be upgraded from the older one: run its `entrepot "
             f"upgrade --program {program}`, or install in place and send the daemon SIGUSR2."
         ) from error
-    with connect(arguments) as store:
+    with connect_for_inspection(arguments.address) as store:
         after = store.status()
     if os.path.realpath(after["program"]) != program:
         raise StoreUnavailable(
@@ -160,7 +167,7 @@ def run_upgrade(arguments: argparse.Namespace) -> int:
 
 def run_status(arguments: argparse.Namespace) -> int:
     """``entrepot status``."""
-    with connect(arguments) as store:
+    with connect_for_inspection(arguments.address) as store:
         if arguments.wait_provisioned is not None:
             store.wait_provisioned(arguments.wait_provisioned)
         status = store.status()

@@ -184,7 +184,7 @@ def _store(address: str | None) -> list[Check]:
             return [Check("store", "note", f"{path} is left over from a dead store; starting a store replaces it")]
         from entrepot._store import connection  # here, because it loads the extension
 
-        with connection.connect(settings.address) as store:
+        with connection.connect(settings.address, session="", scope="default", durable=False) as store:
             status = store.status()
     except EntrepotError as error:
         return [Check("store", "problem", str(error))]

@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot._cli import sessions
 from entrepot._cli.common import (
     add_connection_options,
     age,
     connect,
+    connect_for_inspection,
     duration_option,
     human_bytes,
     printable,
@@ -130,7 +130,7 @@ def run_ls(arguments: argparse.Namespace) -> int:
     many_sessions = arguments.all or (arguments.scope is not None and arguments.session is None)
     if many_sessions and arguments.session is not None:
         raise InvalidArgument("--session lists one session and --all lists all sessions: use only one of these options")
-    with sessions.connect_for_inspection(arguments.address) if many_sessions else connect(arguments) as store:
+    with connect_for_inspection(arguments.address) if many_sessions else connect(arguments) as store:
         if many_sessions:
             raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
             objects = list_objects_everywhere(raw, session, arguments.pattern, arguments.scope)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._cleanup import cleanup
-from entrepot._cli.common import age, connect, duration_option, human_bytes, printable, table
+from entrepot._cli.common import age, connect_for_inspection, duration_option, human_bytes, printable, table
 from entrepot.ended_runs import orchestrator_of, providers
 from entrepot.errors import InvalidArgument, ObjectNotFound, StoreUnavailable
 from entrepot.phrases import count_of, duration
@@ -65,15 +65,6 @@ def _add_options(parser: argparse.ArgumentParser, default: Any) -> None:
         "--address", default=default, help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)"
     )
     parser.add_argument("--scope", default=default, help="only sessions of this scope (default: all scopes)")
-
-
-def connect_for_inspection(address: str | None) -> Store:
-    """Connect for inspecting all sessions, through a session that always exists and never expires.
-
-    Raises:
-        StoreUnavailable: no store listens at the address.
-    """
-    return connect(argparse.Namespace(address=address, scope="default", session=""))
 
 
 def run_sessions(arguments: argparse.Namespace) -> int:

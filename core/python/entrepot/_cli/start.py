@@ -8,7 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from entrepot._cli.common import add_connection_options, connect, duration_option, human_bytes, size_option
+from entrepot._cli.common import (
+    add_connection_options,
+    connect_for_inspection,
+    duration_option,
+    human_bytes,
+    size_option,
+)
 from entrepot._daemon import launcher
 from entrepot._daemon.settings import resolve
 from entrepot._daemon.units import parse_duration, parse_size
@@ -78,7 +84,7 @@ def _differences(arguments: argparse.Namespace, address: str) -> list[str]:
     given = (arguments.size, arguments.idle_exit, arguments.log_file, arguments.config)
     if all(value is None for value in given):
         return []
-    with connect(argparse.Namespace(address=address, scope="default", session="")) as store:
+    with connect_for_inspection(address) as store:
         status = store.status()
     command = _command_of(int(status["keeper_pid"]))
     differing: list[str] = []
