@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from entrepot.errors import CorruptData
+from entrepot.errors import CorruptData, InvalidArgument
 from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from entrepot_checkpoints.progress import Progress
 
 PROGRESS_SECONDS = 0.2
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 def add_subcommands(subparsers: SubParsers) -> None:
@@ -59,6 +58,7 @@ def add_subcommands(subparsers: SubParsers) -> None:
         "--older-than", type=_parse_age, metavar="AGE", help="remove those older than AGE, such as 12h or 7d"
     )
     prune.add_argument("--keep", type=int, metavar="N", help="keep the newest N")
+    prune.add_argument("--yes", action="store_true", help="confirm --keep 0, which removes all checkpoints that match")
     prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     _add_common(prune, progress=False)
     prune.set_defaults(run=run_prune)
@@ -94,7 +94,7 @@ def run_load(arguments: argparse.Namespace) -> int:
     """``entrepot load``."""
     from entrepot._cli.common import connect
 
-    with connect(arguments) as store, _ProgressDisplay(arguments) as display:
+    with connect(arguments, create_session=True) as store, _ProgressDisplay(arguments) as display:
         loaded = store.load(
             arguments.url, replace=arguments.replace, progress=display, storage_options=arguments.storage_option
         )
@@ -108,7 +108,11 @@ def run_list(arguments: argparse.Namespace) -> int:
     from entrepot._cli.common import human_bytes, table
 
     from entrepot_checkpoints.retention import list_checkpoints
+    from entrepot_checkpoints.storage.directory import open_directory
 
+    path = open_directory(arguments.url, arguments.storage_option).local_path
+    if path is not None and not path.is_dir():
+        raise InvalidArgument(f"there is no folder {path}: give the one that contains the checkpoints")
     checkpoints = list_checkpoints(arguments.url, storage_options=arguments.storage_option)
     if arguments.json:
         print(json.dumps([asdict(checkpoint) for checkpoint in checkpoints], indent=2))
@@ -153,6 +157,11 @@ def run_prune(arguments: argparse.Namespace) -> int:
 
     from entrepot_checkpoints.retention import prune
 
+    if arguments.keep == 0 and arguments.older_than is None and not (arguments.yes or arguments.dry_run):
+        raise InvalidArgument(
+            f"--keep 0 would remove all checkpoints in {arguments.url} that match {arguments.match!r}: confirm it with "
+            "--yes, or look first with --dry-run"
+        )
     report = prune(
         arguments.url,
         match=arguments.match,
@@ -243,12 +252,8 @@ class _KeyValueOption(argparse.Action):
 
 
 def _parse_age(text: str) -> float:
-    for unit, seconds in sorted(_UNITS.items(), key=lambda item: -len(item[0])):
-        if text.endswith(unit):
-            try:
-                return float(text[: -len(unit)]) * seconds
-            except ValueError:
-                break
-    raise argparse.ArgumentTypeError(
-        f"an age must be a number followed by one of {', '.join(_UNITS)}, such as 7d, not {text!r}"
-    )
+    from entrepot._cli.common import duration_option
+
+    if text[-1:].isdecimal():  # may well be meant as days
+        raise argparse.ArgumentTypeError(f"an age needs a unit (s, min, h or d), such as 7d, but got {text!r}")
+    return duration_option(text)

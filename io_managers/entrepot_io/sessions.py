@@ -17,8 +17,8 @@ SCOPE_SESSION = ""
 DEFAULT_TTL_SECONDS = 24 * 3600.0
 MAX_SESSION_BYTES = 240
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TTL = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TTL = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|)")
 
 
 def run_session(orchestrator: str, *run: str) -> str:
@@ -50,7 +50,7 @@ def parse_ttl(value: float | str | None) -> float:
     """Seconds that a session lives after its last use.
 
     Args:
-        value: seconds, or a string such as ``"90"``, ``"30m"``, ``"24h"`` or ``"7d"``; ``None`` for the default of 24
+        value: seconds, or a string such as ``"90"``, ``"30min"``, ``"24h"`` or ``"7d"``; ``None`` for the default of 24
             h.
 
     Raises:
@@ -63,7 +63,7 @@ def parse_ttl(value: float | str | None) -> float:
         match = _TTL.fullmatch(value.strip().lower())
         if match is None:
             raise InvalidArgument(
-                "a session's time to live must be a number of seconds or a string such as '30m', '24h' or '7d', "
+                "a session's time to live must be a number of seconds or a string such as '30min', '24h' or '7d', "
                 f"not {value!r}"
             )
         seconds = float(match[1]) * _UNITS[match[2]]

@@ -56,10 +56,20 @@ def add_subcommands(subparsers: SubParsers) -> None:
     events = subparsers.add_parser("events", help="show the event log: losses, reloads, checkpoints and their rules")
     events.add_argument("--scope", help="scope (default: ENTREPOT_SCOPE, or all scopes)")
     events.add_argument("--folder", help="folder of the logs (default: ENTREPOT_EVENTS, or the user's state folder)")
-    events.add_argument("--kind", action="append", default=[], help="only events of this kind (repeatable)")
+    events.add_argument(
+        "--kind", action="append", type=_event_kind, default=[], help="only events of this kind (repeatable)"
+    )
     events.add_argument("--follow", "-f", action="store_true", help="print new events as they occur; requires a scope")
     events.add_argument("--json", action="store_true", help="print one JSON object per line")
     events.set_defaults(run=run_events)
+
+
+def _event_kind(text: str) -> str:
+    from entrepot_policy.state.events import KINDS
+
+    if text not in KINDS:
+        raise argparse.ArgumentTypeError(f"no event is of kind {text!r}; the kinds are {', '.join(KINDS)}")
+    return text
 
 
 def _one_problem_a_line(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

@@ -35,6 +35,12 @@ class Cli:
         assert returned == code, captured
         return captured.out
 
+    def refused(self, *words: object) -> None:
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main(list(map(str, words)))
+        self.error = self._capsys.readouterr().err
+
     def json(self, *words: object, code: int = 0) -> Any:
         return json.loads(self(*words, "--json", code=code))
 
@@ -136,12 +142,14 @@ def test_a_name_that_several_scopes_have_needs_the_scope(cli: Cli, daemon: Any) 
 
 def test_a_time_to_live_is_set(cli: Cli, daemon: Any) -> None:
     _put(daemon, "run")
-    cli("sessions", "ttl", "run", 90)
-    assert [row["ttl_seconds"] for row in cli.json("sessions") if row["session"] == "run"] == [90]
+    for text, seconds in (("90", 90), ("1h", 3600), ("0.5", 1), ("0", 0)):
+        cli("sessions", "ttl", "run", text)
+        assert [row["ttl_seconds"] for row in cli.json("sessions") if row["session"] == "run"] == [seconds]
     cli("sessions", "ttl", "none", 90, code=1)
     assert "no session 'none'" in cli.error
-    cli("sessions", "ttl", "run", "nan", code=1)
-    assert "but got nan" in cli.error
+    for wrong in ("nan", "1 h", "-1", "1e999"):
+        cli.refused("sessions", "ttl", "run", "--", wrong)
+        assert f"but got '{wrong}'" in cli.error
     assert [row["session"] for row in cli.json("sessions") if row["session"]] == ["run"], "none was made"
 
 

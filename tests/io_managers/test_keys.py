@@ -98,7 +98,16 @@ def test_session_names_fit() -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [(None, DEFAULT_TTL_SECONDS), (90, 90), ("90", 90), ("30m", 1800), ("24h", 86400), (" 1.5 d ", 129600), ("1s", 1)],
+    [
+        (None, DEFAULT_TTL_SECONDS),
+        (90, 90),
+        ("90", 90),
+        ("30m", 1800),
+        ("30min", 1800),
+        ("24h", 86400),
+        (" 1.5 d ", 129600),
+        ("1s", 1),
+    ],
 )
 def test_times_to_live(value: float | str | None, seconds: float) -> None:
     assert parse_ttl(value) == seconds

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from entrepot._cli import daemon, doctor, objects, sessions
 from entrepot.errors import EntrepotError
@@ -22,9 +22,26 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "entrepot.cli"
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that refuses unknown arguments itself, so that the usage shown is that of the subcommand."""
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]: overloaded there
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """As the base class, but without arguments left over."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
+
+
+def _new_parser() -> argparse.ArgumentParser:
+    return _Parser(prog="entrepot", description="Pass large data between tasks by object ID.")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all subcommands."""
-    parser = argparse.ArgumentParser(prog="entrepot", description="Pass large data between tasks by object ID.")
+    parser = _new_parser()
     parser.add_argument("--version", action="version", version=f"entrepot {metadata.version('entrepot')}")
     subparsers = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
     for add_subcommands in (

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from entrepot.errors import CorruptData, InvalidArgument
@@ -54,6 +55,11 @@ class StorageDirectory:
 
     def __truediv__(self, name: str) -> StorageDirectory:
         return StorageDirectory(self._fs, f"{self._path}/{name}", f"{self.url}/{name}", self.local)
+
+    @property
+    def local_path(self) -> Path | None:
+        """Where it is on this machine's own file system; None: elsewhere."""
+        return Path(self._path or "/") if self.local else None
 
     def split(self) -> tuple[StorageDirectory, str]:
         """The parent directory, and the name of this one in it.

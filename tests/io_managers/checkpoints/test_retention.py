@@ -149,3 +149,19 @@ def test_options_for_the_driver_on_the_command_line(store: entrepot.Store, s3: A
     oid = store.put(b"x" * 100_000)
     run(capsys, "save", "--address", store.address, "--scope", "tests", str(oid), s3("one"), *options)
     assert "one" in run(capsys, "checkpoints", "list", s3.url, *options)
+
+
+def test_a_folder_that_does_not_exist_has_no_list(tmp_path: Path, capsys: Any) -> None:
+    for url in (f"{tmp_path}/nosuch", f"file://{tmp_path}/nosuch"):
+        assert f"there is no folder {tmp_path}/nosuch" in run(capsys, "checkpoints", "list", url, code=1)
+    assert run(capsys, "checkpoints", "list", str(tmp_path)).split()[0] == "name"
+
+
+def test_removing_all_checkpoints_must_be_confirmed(store: entrepot.Store, folder: Any, capsys: Any) -> None:
+    store.save(store.put(numbers(1)), folder("one"))
+    prune_all = ["checkpoints", "prune", folder.url, "--keep", "0"]
+    assert "confirm it with --yes" in run(capsys, *prune_all, code=1)
+    assert "would remove 1 checkpoint" in run(capsys, *prune_all, "--dry-run")
+    assert "removed 0 checkpoints" in run(capsys, *prune_all, "--older-than", "1h")
+    assert "removed 0 checkpoints" in run(capsys, "checkpoints", "prune", folder.url, "--keep", "1")
+    assert "removed 1 checkpoint" in run(capsys, *prune_all, "--yes")

@@ -1,4 +1,4 @@
-"""Subcommands about the daemon: start, stop, upgrade, status, logs."""
+"""Subcommands about the daemon: stop, upgrade, status, logs; start is in a module of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._checkpoints.functions import checkpoint_function
-from entrepot._cli.common import add_connection_options, connect, human_bytes, table
+from entrepot._cli import start
+from entrepot._cli.common import (
+    add_connection_options,
+    connect_for_inspection,
+    duration_option,
+    human_bytes,
+    printable,
+    table,
+)
 from entrepot._daemon import launcher
 from entrepot._daemon.settings import resolve
 from entrepot.durable import durable_config
@@ -26,15 +34,7 @@ if TYPE_CHECKING:
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add the subcommands of this module."""
-    start = subparsers.add_parser("start", help="start a store in the background")
-    add_connection_options(start)
-    start.add_argument("--size", help="capacity, such as 4GiB (default: a share of memory)")
-    start.add_argument("--idle-exit", type=int, default=0, metavar="SECONDS", help="exit after being idle (0: never)")
-    start.add_argument(
-        "--log-file", type=Path, help="log file (default: one for each address, in the user's state folder)"
-    )
-    start.add_argument("--config", type=Path, help="the daemon's configuration file")
-    start.set_defaults(run=run_start)
+    start.add_subcommand(subparsers)
 
     stop = subparsers.add_parser(
         "stop", help="stop the store and discard its objects, except those of durable sessions"
@@ -54,41 +54,33 @@ def add_subcommands(subparsers: SubParsers) -> None:
     add_connection_options(status)
     status.add_argument("--json", action="store_true", help="print everything as JSON")
     status.add_argument(
-        "--wait-provisioned", type=float, metavar="SECONDS", help="first wait until the requested memory is warm"
+        "--wait-provisioned",
+        type=duration_option,
+        metavar="TIME",
+        help="first wait until the requested memory is warm, for at most so long, such as 90s",
     )
     status.set_defaults(run=run_status)
 
     logs = subparsers.add_parser("logs", help="show the log of a store, if it is in a file")
     logs.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
-    logs.add_argument("-n", "--lines", type=int, default=50, help="number of lines to show, from the end (default: 50)")
+    logs.add_argument(
+        "-n", "--lines", type=_line_count, default=50, help="number of lines to show, from the end (default: 50)"
+    )
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines")
     logs.add_argument("--log-file", type=Path, help="the log file (default: that of the store at the address)")
     logs.set_defaults(run=run_logs)
 
 
-def run_start(arguments: argparse.Namespace) -> int:
-    """``entrepot start``."""
-    settings = resolve(arguments.address, session=arguments.session, scope=arguments.scope)
-    if launcher.is_listening(settings.address):
-        print(f"a store already listens at {settings.address}")
-        return 0
-    extra = ("--config", str(arguments.config.resolve())) if arguments.config else ()
-    log = (arguments.log_file or launcher.log_path(settings.address)).resolve()
-    launcher.start(
-        settings.address,
-        size=arguments.size or settings.private_size,
-        idle_exit_seconds=arguments.idle_exit,
-        log=log,
-        extra=extra,
-    )
-    print(f"store at {settings.address}, which logs to {log}")
-    return 0
+def _line_count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"must be a whole number of lines, 0 or more, but got {text!r}")
+    return int(text)
 
 
 def run_stop(arguments: argparse.Namespace) -> int:
     """``entrepot stop``."""
     try:
-        with connect(arguments) as store:
+        with connect_for_inspection(arguments.address) as store:
             if not arguments.no_flush:
                 _flush_durable_sessions(store)
             status = store.status()
@@ -151,7 +143,7 @@ def run_upgrade(arguments: argparse.Namespace) -> int:
     """``entrepot upgrade``."""
     program = str((arguments.program or launcher.daemon_binary()).resolve())
     try:
-        with connect(arguments) as store:
+        with connect_for_inspection(arguments.address) as store:
             before = store.status()
             store._raw().upgrade(program)  # pyright: ignore[reportPrivateUsage]
     except VersionMismatch as error:
@@ -159,7 +151,7 @@ def run_upgrade(arguments: argparse.Namespace) -> int:
             f"{error} Incompatible versions must be upgraded from the older one: run its `entrepot "
             f"upgrade --program {program}`, or install in place and send the daemon SIGUSR2."
         ) from error
-    with connect(arguments) as store:
+    with connect_for_inspection(arguments.address) as store:
         after = store.status()
     if os.path.realpath(after["program"]) != program:
         raise StoreUnavailable(
@@ -175,7 +167,7 @@ def run_upgrade(arguments: argparse.Namespace) -> int:
 
 def run_status(arguments: argparse.Namespace) -> int:
     """``entrepot status``."""
-    with connect(arguments) as store:
+    with connect_for_inspection(arguments.address) as store:
         if arguments.wait_provisioned is not None:
             store.wait_provisioned(arguments.wait_provisioned)
         status = store.status()
@@ -189,17 +181,18 @@ def format_status(status: dict[str, Any]) -> str:
         f"store      {status['instance']} on {status['host']}, version {status['version']}, "
         f"daemon {status['pid']}, keeper {status['keeper_pid']}, up {int(status['uptime_seconds'])} s",
         f"capacity   {human_bytes(status['capacity_bytes'])}: used {human_bytes(status['used_bytes'])}, "
-        f"pinned {human_bytes(status['pinned_bytes'])}, leased {human_bytes(status['leased_bytes'])}, "
-        f"warm {human_bytes(status['warm_bytes'])}{'' if status['provisioned'] else ' (provisioning)'}",
+        f"leased to writers {human_bytes(status['leased_bytes'])}, "
+        f"free and kept for the next puts {human_bytes(kept_bytes(status))} (warm {human_bytes(status['warm_bytes'])}"
+        f"{'' if status['provisioned'] else ', more is being warmed'}), "
+        f"free and not taken from the machine {human_bytes(status['budget']['free_bytes'])}",
         f"objects    {status['objects']} in {count_of(status['sessions'], 'session')}, "
-        f"{count_of(status['names'], 'name')}, {status['deferred_frees']} deleted but still being read",
+        f"{count_of(status['names'], 'name')}, pinned {human_bytes(status['pinned_bytes'])}, "
+        f"{status['deferred_frees']} deleted but still being read",
+        f"disk       {_disk_phrase(status['spill'])}",
     ]
     budget = status["budget"]
     parts = [f"{name.replace('_', ' ')} {human_bytes(nbytes)}" for name, nbytes in budget["items"].items() if nbytes]
-    lines.append(
-        f"memory     {human_bytes(budget['granted_bytes'])} taken, {human_bytes(budget['free_bytes'])} free: "
-        f"{', '.join(parts)}"
-    )
+    lines.append(f"memory     {human_bytes(budget['granted_bytes'])} taken from the machine: {', '.join(parts)}")
     if status["drops"]:
         lines.append(
             f"dropped    {count_of(status['drops'], 'object')} of {human_bytes(status['drops_bytes'])} that can be "
@@ -207,6 +200,10 @@ def format_status(status: dict[str, Any]) -> str:
         )
     if status["follows_killed_store"]:
         lines.append("note       the previous store was killed: objects without a copy on disk are lost")
+    if status["provision_note"]:
+        lines.append(f"note       memory: {status['provision_note']}")
+    if status["spill"]["enabled"] and status["spill"]["note"]:
+        lines.append(f"note       spilling: {status['spill']['note']}")
     if dropped := status["log_lines_dropped"] + status["keeper_log_lines_dropped"]:
         lines.append(f"note       dropped {count_of(dropped, 'log line')}: see docs/daemon.md, Log")
     if status["clients"]:
@@ -224,6 +221,23 @@ def format_status(status: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def kept_bytes(status: dict[str, Any]) -> int:
+    """Return the bytes of segments that hold no values and that no writer has: the next puts take them."""
+    payload: int = status["used_bytes"] - status["record_bytes"]
+    segments: int = status["budget"]["items"]["segments"]
+    leased: int = status["leased_bytes"]
+    return max(0, segments - payload - leased)
+
+
+def _disk_phrase(spill: dict[str, Any]) -> str:
+    if not spill["enabled"]:
+        return f"nothing is spilled: {spill['note']}"
+    return (
+        f"{human_bytes(spill['disk_bytes'])} spilled of at most {human_bytes(spill['quota_bytes'])}, "
+        f"in {', '.join(map(printable, spill['folders']))}"
+    )
+
+
 def _connection_state(client: dict[str, Any]) -> str:
     if client["connected"]:
         return f"for {int(client['connected_seconds'])} s"
@@ -236,7 +250,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise InvalidArgument(f"{path} is not a log file: pass the path that the store was started with")
     with path.open(encoding="utf-8", errors="replace") as file:
-        sys.stdout.writelines(deque(file, maxlen=max(arguments.lines, 0)))
+        sys.stdout.writelines(deque(file, maxlen=arguments.lines))
         while arguments.follow:
             line = file.readline()
             if line:

@@ -52,7 +52,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     checks: tuple[Callable[[], Check], ...] = (_kernel, _memfd, _huge_pages, _descriptors, _memory, _binary)
     for check in checks:
         results.append(check())
-    results.append(_store(arguments.address))
+    results += _store(arguments.address)
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
@@ -170,27 +170,30 @@ def _binary() -> Check:
     return Check("entrepotd", "ok", str(path))
 
 
-def _store(address: str | None) -> Check:
+def _store(address: str | None) -> list[Check]:
     try:
         settings = resolve(address)
         location = f"{settings.address} (configuration: {config_path() or 'none'})"
         path = socket_path(settings.address)
-        if not path.exists():
-            return Check("store", "note", f"no store listens at {location}; one is started on first use")
-        owner = path.stat().st_uid
-        if owner != os.getuid():
-            return Check("store", "problem", f"{path} belongs to user {owner}, but this is user {os.getuid()}")
-        if not launcher.is_listening(settings.address):
-            return Check("store", "note", f"{path} is left over from a dead store; starting a store replaces it")
+        forbidden = launcher.is_forbidden(settings.address)  # then connecting says why
+        if not forbidden and not path.exists():
+            return [Check("store", "note", f"no store listens at {location}; one is started on first use")]
+        if not forbidden and (owner := path.stat().st_uid) != os.getuid():
+            return [Check("store", "problem", f"{path} belongs to user {owner}, but this is user {os.getuid()}")]
+        if not forbidden and not launcher.is_listening(settings.address):
+            return [Check("store", "note", f"{path} is left over from a dead store; starting a store replaces it")]
         from entrepot._store import connection  # here, because it loads the extension
 
-        with connection.connect(settings.address) as store:
+        with connection.connect(settings.address, session="", scope="default", durable=False) as store:
             status = store.status()
     except EntrepotError as error:
-        return Check("store", "problem", str(error))
-    return Check(
-        "store",
-        "ok",
+        return [Check("store", "problem", str(error))]
+    text = (
         f"{location}: version {status['version']}, {count_of(status['objects'], 'object')}, "
-        f"{human_bytes(status['used_bytes'])} of {human_bytes(status['capacity_bytes'])} used",
+        f"{human_bytes(status['used_bytes'])} of {human_bytes(status['capacity_bytes'])} used"
     )
+    checks = [Check("store", "ok", text)]
+    if note := status["spill"]["note"]:
+        state = "in trouble" if status["spill"]["enabled"] else "off, so a full store refuses puts"
+        checks.append(Check("disk", "note", f"spilling is {state}: {note}"))
+    return checks

@@ -9,11 +9,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot._cli import physical, sessions
-from entrepot._cli.common import add_connection_options, age, connect, human_bytes, table, to_json_value
+from entrepot._cli import physical
+from entrepot._cli.common import (
+    add_connection_options,
+    age,
+    connect,
+    connect_for_inspection,
+    duration_option,
+    human_bytes,
+    printable,
+    printable_json,
+    table,
+    to_json_value,
+)
 from entrepot._store.object_info import list_objects_everywhere
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
+from entrepot.phrases import count_of, session_phrase
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -60,7 +72,13 @@ def add_subcommands(subparsers: SubParsers) -> None:
     add_connection_options(get)
     get.add_argument("object", help="ID or name")
     get.add_argument("-o", "--output", type=Path, help="write to this file (tables: .parquet, .arrow or .csv)")
-    get.add_argument("--timeout", type=float, default=0.0, help="seconds to wait for the object (default: 0)")
+    get.add_argument(
+        "--timeout",
+        type=duration_option,
+        default=0.0,
+        metavar="TIME",
+        help="how long to wait for the object, such as 30 or 5min (default: 0)",
+    )
     get.set_defaults(run=run_get)
 
     remove = subparsers.add_parser("rm", help="delete objects")
@@ -80,12 +98,22 @@ def add_subcommands(subparsers: SubParsers) -> None:
 
 
 def resolve_object(store: Store, text: str, timeout: float = 0.0) -> ObjectID:
-    """Return the ID of the object given by ID or name; text of 40 hexadecimal digits is taken for an ID."""
+    """Return the ID of the object given by ID or name.
+
+    Text of 40 hexadecimal digits is a name only if there is such a name and no object has that ID.
+    """
     if len(text) == 2 * ID_BYTES:
         try:
-            return ObjectID(text)
+            oid = ObjectID(text)
         except InvalidArgument:
             pass  # 40 characters, but not hexadecimal: a name
+        else:
+            if store.exists(oid):
+                return oid
+            try:
+                return store.resolve(text)
+            except ObjectNotFound:
+                return oid
     return store.resolve(text, timeout=timeout) if timeout else store.resolve(text)
 
 
@@ -108,12 +136,14 @@ def run_ls(arguments: argparse.Namespace) -> int:
     many_sessions = arguments.all or (arguments.scope is not None and arguments.session is None)
     if many_sessions and arguments.session is not None:
         raise InvalidArgument("--session lists one session and --all lists all sessions: use only one of these options")
-    with sessions.connect_for_inspection(arguments.address) if many_sessions else connect(arguments) as store:
+    with connect_for_inspection(arguments.address) if many_sessions else connect(arguments) as store:
         if many_sessions:
             raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
             objects = list_objects_everywhere(raw, session, arguments.pattern, arguments.scope)
         else:
             objects = store.list(arguments.pattern)
+            if not objects and arguments.pattern == "*" and not arguments.json:
+                _hint_at_other_sessions(store)
         status: dict[str, Any] = {}
         if arguments.physical:
             objects = physical.physical_infos(store._raw(), objects)  # pyright: ignore[reportPrivateUsage]
@@ -134,14 +164,28 @@ def run_ls(arguments: argparse.Namespace) -> int:
             human_bytes(_payload_bytes(info)),
             _type_label(info),
             age(info.created),
+            info.state,
             info.locality_set,
             ", ".join(info.names),
             *([f"{info.scope}: {info.session}" if arguments.scope is None else info.session] if many_sessions else []),
         ]
         for info in objects
     ]
-    print(table(rows, ["id", "bytes", "type", "age", "set", "names", *(["session"] if many_sessions else [])]))
+    print(table(rows, ["id", "bytes", "type", "age", "state", "set", "names", *(["session"] if many_sessions else [])]))
     return 0
+
+
+def _hint_at_other_sessions(store: Store) -> None:
+    records = json.loads(store._raw().sessions())["sessions"]  # pyright: ignore[reportPrivateUsage]
+    others = sum(1 for record in records if record["objects"])
+    if others:
+        have = "has some" if others == 1 else "have some"
+        where = session_phrase(store.scope, store.session_name)
+        print(
+            f"entrepot: no objects in {where}, but {count_of(others, 'other session')} {have}: "
+            "'entrepot ls --all' lists them",
+            file=sys.stderr,
+        )
 
 
 def run_sets(arguments: argparse.Namespace) -> int:
@@ -181,14 +225,15 @@ def run_info(arguments: argparse.Namespace) -> int:
     width = max(len(key) for key in info)
     for key, value in info.items():
         label = "recomputed" if key == "made_again" else key  # made_again is its former name
-        print(f"{label.ljust(width)}  {value if not isinstance(value, (list, dict)) else json.dumps(value)}")
+        text = printable_json(value) if isinstance(value, (list, dict)) else printable(str(value))
+        print(f"{label.ljust(width)}  {text}")
     return 0
 
 
 def run_put(arguments: argparse.Namespace) -> int:
     """``entrepot put``."""
     value = _read_value(arguments.file, arguments.kind)
-    with connect(arguments) as store:
+    with connect(arguments, create_session=True) as store:
         print(store.put(value, name=arguments.name, replace=arguments.replace))
     return 0
 
@@ -208,7 +253,7 @@ def run_get(arguments: argparse.Namespace) -> int:
 
 def run_rm(arguments: argparse.Namespace) -> int:
     """``entrepot rm``."""
-    missing = []
+    missing: list[str] = []
     with connect(arguments) as store:
         for text in arguments.objects:
             try:
@@ -217,6 +262,9 @@ def run_rm(arguments: argparse.Namespace) -> int:
                 deleted = False
             if not deleted:
                 missing.append(text)
+    deleted_count = len(arguments.objects) - len(missing)
+    if deleted_count:
+        print(f"{count_of(deleted_count, 'object')} deleted")
     if missing:
         raise ObjectNotFound(f"not found, so not deleted: {', '.join(missing)}")
     return 0
@@ -256,7 +304,13 @@ def _read_value(name: str, kind: str) -> Any:
         import pyarrow.csv
 
         return pyarrow.csv.read_csv(path)
-    raise InvalidArgument(f"a table can be read from .parquet, .arrow, .feather, .ipc or .csv, but not {path.suffix!r}")
+    raise InvalidArgument(
+        f"a table can be read from .parquet, .arrow, .feather, .ipc or .csv files, but {name} {_suffix_phrase(path)}"
+    )
+
+
+def _suffix_phrase(path: Path) -> str:
+    return f"has the suffix {path.suffix!r}" if path.suffix else "has no suffix"
 
 
 def _write_value(value: Any, path: Path) -> None:
@@ -265,7 +319,7 @@ def _write_value(value: Any, path: Path) -> None:
         return
     if path.suffix not in (".parquet", ".arrow", ".csv"):
         raise InvalidArgument(
-            f"a {type(value).__name__} can be written as .parquet, .arrow or .csv, but not as {path.suffix!r}"
+            f"a {type(value).__name__} can be written as .parquet, .arrow or .csv, but {path} {_suffix_phrase(path)}"
         )
     import pyarrow
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._cleanup import cleanup
-from entrepot._cli.common import age, connect, human_bytes, table
+from entrepot._cli.common import age, connect_for_inspection, duration_option, human_bytes, printable, table
 from entrepot.ended_runs import orchestrator_of, providers
 from entrepot.errors import InvalidArgument, ObjectNotFound, StoreUnavailable
 from entrepot.phrases import count_of, duration
@@ -40,7 +40,12 @@ def add_subcommands(subparsers: SubParsers) -> None:
     ttl = actions.add_parser("ttl", help="set how long a session lives after its last use")
     _add_options(ttl, argparse.SUPPRESS)
     ttl.add_argument("name", metavar="NAME", help="name of the session")
-    ttl.add_argument("seconds", type=float, metavar="SECONDS", help="from now and from each later use; 0: forever")
+    ttl.add_argument(
+        "seconds",
+        type=duration_option,
+        metavar="TIME",
+        help="from now and from each later use, such as 90s, 1h or 7d; 0: forever",
+    )
     ttl.set_defaults(run=run_ttl)
 
     gc = subparsers.add_parser("gc", help="remove what ended runs and dead stores left behind")
@@ -48,8 +53,8 @@ def add_subcommands(subparsers: SubParsers) -> None:
     gc.add_argument("-n", "--dry-run", action="store_true", help="only show what would be removed, and why")
     gc.add_argument("--json", action="store_true", help="print JSON")
     gc.add_argument(
-        "--older-than", type=float, default=DAY_SECONDS, metavar="SECONDS",
-        help="remove a dead store's spill folder only if it was not written for this long (default: a day); a store "
+        "--older-than", type=duration_option, default=DAY_SECONDS, metavar="TIME",
+        help="remove a dead store's spill folder only if it was not written for this long (default: 1d); a store "
         "that starts at its address before then adopts the folder",
     )  # fmt: skip
     gc.set_defaults(run=run_gc)
@@ -60,15 +65,6 @@ def _add_options(parser: argparse.ArgumentParser, default: Any) -> None:
         "--address", default=default, help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)"
     )
     parser.add_argument("--scope", default=default, help="only sessions of this scope (default: all scopes)")
-
-
-def connect_for_inspection(address: str | None) -> Store:
-    """Connect for inspecting all sessions, through a session that always exists and never expires.
-
-    Raises:
-        StoreUnavailable: no store listens at the address.
-    """
-    return connect(argparse.Namespace(address=address, scope="default", session=""))
 
 
 def run_sessions(arguments: argparse.Namespace) -> int:
@@ -111,20 +107,21 @@ def run_rm(arguments: argparse.Namespace) -> int:
                 store._raw().remove_session(session["scope"], name)  # pyright: ignore[reportPrivateUsage]
             elif reason := cleanup.remove_session(store, session["scope"], name):
                 raise InvalidArgument(f"session {name!r} was not removed: {reason}; use --force to remove it anyway")
-            print(f"{name}: {human_bytes(session['nbytes'])} in {count_of(session['objects'], 'object')} removed")
+            what = f"{human_bytes(session['nbytes'])} in {count_of(session['objects'], 'object')}"
+            print(f"{printable(name)}: {what} removed")
     return 0
 
 
 def run_ttl(arguments: argparse.Namespace) -> int:
     """``entrepot sessions ttl``."""
-    if not (math.isfinite(arguments.seconds) and arguments.seconds >= 0):
-        raise InvalidArgument(f"a time to live must be a number of seconds, 0 or more, but got {arguments.seconds}")
     with connect_for_inspection(arguments.address) as store:
         session = _find_session(cleanup.list_sessions(store), arguments.scope, arguments.name)
         limits = (math.ceil(arguments.seconds), session["limit_bytes"], session["limit_objects"])
         raw = store._raw()  # pyright: ignore[reportPrivateUsage]
         raw.open_session(session["scope"], arguments.name, limits)
         raw.close_session(session["scope"], arguments.name)
+    lifetime = f"for {duration(limits[0])} after its last use" if limits[0] else "forever"
+    print(f"{printable(arguments.name)}: is kept {lifetime}")
     return 0
 
 

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.settings import Settings, private_address, runtime_folder, socket_path, state_folder
@@ -89,14 +90,23 @@ def log_of(address: str) -> Path:
 
 
 def is_listening(address: str) -> bool:
-    """Return whether anything listens at the address."""
+    """Return whether anything listens at the address that this user may connect to."""
+    return isinstance(_try_to_connect(address), bool)
+
+
+def is_forbidden(address: str) -> bool:
+    """Return whether this user may not connect to the address: the socket, or its folder, is another user's."""
+    return isinstance(_try_to_connect(address), PermissionError)
+
+
+def _try_to_connect(address: str) -> OSError | Literal[True]:
     path = socket_path(address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(2)
         try:
             probe.connect(str(path))
-        except OSError:
-            return False
+        except OSError as error:
+            return error
         return True
 
 
@@ -152,13 +162,15 @@ def _wait_for_socket(address: str) -> bool:
     return is_listening(address)
 
 
-def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...] = ()) -> None:
+def start(
+    address: str, *, size: str | None, idle_exit_seconds: int | None, log: Path, extra: tuple[str, ...] = ()
+) -> None:
     """Start a detached daemon and wait until it accepts connections.
 
     Args:
         address: address to listen at.
         size: capacity, in the syntax of ``entrepotd --size``; None: its default.
-        idle_exit_seconds: exit after being idle for so long; 0: never.
+        idle_exit_seconds: exit after being idle for so long; 0: never; None: its default, or what ``extra`` says.
         log: file to append its log to.
         extra: further arguments for ``entrepotd``.
 
@@ -170,8 +182,10 @@ def start(address: str, *, size: str | None, idle_exit_seconds: int, log: Path, 
         _start(address, size, idle_exit_seconds, log, extra)
 
 
-def _start(address: str, size: str | None, idle_exit_seconds: int, log: Path, extra: tuple[str, ...]) -> None:
-    command = [str(daemon_binary()), "--address", address, "--idle-exit", str(idle_exit_seconds), *extra]
+def _start(address: str, size: str | None, idle_exit_seconds: int | None, log: Path, extra: tuple[str, ...]) -> None:
+    command = [str(daemon_binary()), "--address", address, *extra]
+    if idle_exit_seconds is not None:
+        command += ["--idle-exit", str(idle_exit_seconds)]
     if size is not None:
         command += ["--size", size]
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

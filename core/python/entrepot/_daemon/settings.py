@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from entrepot._daemon.units import parse_duration, parse_size
 from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable
 
 SCOPE_MAX_BYTES = 160
 SESSION_MAX_BYTES = 240
 SOCKET_PATH_MAX_BYTES = 107  # size of sun_path in the kernel's sockaddr_un, less the terminating zero
-_SIZE = re.compile(r"0*[1-9][0-9]*(KiB|MiB|GiB|TiB)?")  # syntax of entrepotd --size, above 0
 KEYS = (
     "address",
     "scope",
@@ -207,24 +207,25 @@ def resolve(
     if address is not None:
         socket_path(address)
     idle = _lookup(None, "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", table, "private_idle_exit_seconds") or "900"
-    if not (idle.isascii() and idle.isdecimal()):
+    try:
+        idle_seconds = math.ceil(parse_duration(idle))
+    except InvalidArgument as error:
         raise InvalidArgument(
-            "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS (private_idle_exit_seconds in the configuration file) must be a whole "
-            f"number of seconds, but got {idle!r}"
-        )
+            f"ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS (private_idle_exit_seconds in the configuration file): {error}"
+        ) from None
     size = _lookup(None, "ENTREPOT_PRIVATE_SIZE", table, "private_size")
-    if size is not None and not _SIZE.fullmatch(size):
-        raise InvalidArgument(
-            "ENTREPOT_PRIVATE_SIZE (private_size in the configuration file) must be a whole number with unit KiB, "
-            f"MiB, GiB or TiB, such as 3GiB or 512MiB, or a number of bytes without a unit, above 0, but got {size!r}"
-        )
+    try:
+        if size is not None:
+            parse_size(size)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"ENTREPOT_PRIVATE_SIZE (private_size in the configuration file): {error}") from None
     return Settings(
         address=address or private_address(),
         configured=address is not None,
         scope=scope,
         session=session,
         private_size=size,
-        private_idle_exit_seconds=int(idle),
+        private_idle_exit_seconds=idle_seconds,
         allow_pickle=_resolve_allow_pickle(allow_pickle, table),
         pickled_classes=pickled_classes,
         durable=_lookup(None, "ENTREPOT_DURABLE", table, "durable"),

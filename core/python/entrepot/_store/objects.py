@@ -16,7 +16,7 @@ from entrepot.durable import Durable
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
 
-PUT_WAIT_SECONDS = 30.0  # how long a put waits for memory that is still being provisioned
+PUT_WAIT_SECONDS = 30.0  # how long a put waits for memory: to be provisioned, released by readers, or deleted
 
 AnyStore = Any
 """An :class:`entrepot.Store`. It passes itself with each call that needs it: if its parts referred to it, dropping the

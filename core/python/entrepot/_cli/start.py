@@ -1,0 +1,129 @@
+"""``entrepot start``: starts a store, or checks that the one that runs already has the settings asked for."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from entrepot._cli.common import (
+    add_connection_options,
+    connect_for_inspection,
+    duration_option,
+    human_bytes,
+    size_option,
+)
+from entrepot._daemon import launcher
+from entrepot._daemon.settings import resolve
+from entrepot._daemon.units import parse_duration, parse_size
+from entrepot.errors import EntrepotError, InvalidArgument
+from entrepot.phrases import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from entrepot._cli.common import SubParsers
+
+
+def add_subcommand(subparsers: SubParsers) -> None:
+    """Add the subcommand."""
+    start = subparsers.add_parser(
+        "start",
+        help="start a store in the background",
+        description="Start a store in the background. If one runs at the address already and has the settings given "
+        "here, nothing is done; if it has others, that is an error.",
+    )
+    add_connection_options(start)
+    start.add_argument("--size", type=size_option, help="capacity, such as 4GiB (default: a share of memory)")
+    start.add_argument(
+        "--idle-exit",
+        type=duration_option,
+        metavar="TIME",
+        help="exit after being idle for so long, such as 90s or 15min (default: what --config says, else 0: never)",
+    )
+    start.add_argument(
+        "--log-file", type=Path, help="log file (default: one for each address, in the user's state folder)"
+    )
+    start.add_argument("--config", type=Path, help="the daemon's configuration file")
+    start.set_defaults(run=run_start)
+
+
+def run_start(arguments: argparse.Namespace) -> int:
+    """``entrepot start``."""
+    if arguments.config is not None and not arguments.config.is_file():
+        raise InvalidArgument(f"--config {arguments.config}: there is no such file")
+    settings = resolve(arguments.address, session=arguments.session, scope=arguments.scope)
+    if launcher.is_listening(settings.address):
+        if differences := _differences(arguments, settings.address):
+            raise InvalidArgument(
+                f"a store already listens at {settings.address}, and keeps its settings: {'; '.join(differences)}; "
+                "leave these options out to use it as it is, or run 'entrepot stop' first, which discards its objects"
+            )
+        print(f"a store already listens at {settings.address}")
+        return 0
+    size = arguments.size or (None if arguments.config else settings.private_size)
+    idle_exit: float | None = arguments.idle_exit
+    if idle_exit is None and arguments.config is None:
+        idle_exit = 0
+    log = (arguments.log_file or launcher.log_path(settings.address)).resolve()
+    launcher.start(
+        settings.address,
+        size=size,
+        idle_exit_seconds=None if idle_exit is None else math.ceil(idle_exit),
+        log=log,
+        extra=("--config", str(arguments.config.resolve())) if arguments.config else (),
+    )
+    print(f"store at {settings.address}, which logs to {log}")
+    return 0
+
+
+def _differences(arguments: argparse.Namespace, address: str) -> list[str]:
+    """Return, for each option that the running store does not have, what it is instead."""
+    given = (arguments.size, arguments.idle_exit, arguments.log_file, arguments.config)
+    if all(value is None for value in given):
+        return []
+    with connect_for_inspection(address) as store:
+        status = store.status()
+    command = _command_of(int(status["keeper_pid"]))
+    differing: list[str] = []
+    if arguments.size is not None and parse_size(arguments.size) != status["capacity_bytes"]:
+        differing.append(f"--size {arguments.size} was not applied (it has {human_bytes(status['capacity_bytes'])})")
+    running_config = _flag(command, "config")
+    if arguments.idle_exit is not None:
+        text = _flag(command, "idle-exit") or ("" if running_config else "0")
+        running = None
+        with suppress(EntrepotError):
+            running = parse_duration(text)
+        if running != math.ceil(arguments.idle_exit):
+            reason = "cannot tell what it has" if running is None else f"it has {duration(int(running))}"
+            differing.append(f"--idle-exit {arguments.idle_exit:g} was not applied ({reason})")
+    if arguments.log_file is not None:
+        try:
+            log: Path | None = launcher.log_of(address)
+        except EntrepotError:
+            log = None  # its standard error
+        if log is None or log.resolve() != arguments.log_file.resolve():
+            differing.append(f"--log-file {arguments.log_file} was not applied")
+    if arguments.config is not None and running_config != str(arguments.config.resolve()):
+        differing.append(f"--config {arguments.config} was not applied (it was not started with that file)")
+    return differing
+
+
+def _command_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="surrogateescape").split("\0")
+    except OSError:
+        return []  # replaced in the meantime
+
+
+def _flag(command: Sequence[str], name: str) -> str | None:
+    """Return the last value of a flag of entrepotd, given as ``--name value`` or ``--name=value``."""
+    value = None
+    for index, word in enumerate(command):
+        if word == f"--{name}" and index + 1 < len(command):
+            value = command[index + 1]
+        elif word.startswith(f"--{name}="):
+            value = word.partition("=")[2]
+    return value
