@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -12,7 +13,8 @@ from typing import Any
 import entrepot
 import pytest
 
-pytest.importorskip("airflow")
+# Not imported here: Airflow configures logging, which other tests of this process would notice.
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("airflow") is None, reason="Airflow is not installed")
 
 PROGRAM = """
 import json
