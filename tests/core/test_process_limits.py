@@ -75,6 +75,14 @@ def processes_of(uid: int) -> list[int]:
     return pids
 
 
+def kill_all_of(uid: int) -> None:
+    """Kill a user's processes, including those with which keeper and daemon replace each other meanwhile."""
+    while pids := processes_of(uid):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
 @needs_root
 @pytest.mark.parametrize("limit", [*range(1, 11), ENOUGH])
 def test_few_processes_for_a_store(folder: Path, wait_until: Callable[..., None], limit: int) -> None:
@@ -94,8 +102,7 @@ def test_few_processes_for_a_store(folder: Path, wait_until: Callable[..., None]
         wait_until(lambda: not processes_of(uid), "the last process to end", 10)
         assert not list(start.spill.glob("*")), "a spill folder that was never used"
     finally:
-        for pid in processes_of(uid):
-            os.kill(pid, signal.SIGKILL)
+        kill_all_of(uid)
         start.process.wait(60)
 
 
@@ -189,6 +196,5 @@ def test_a_restarted_daemon_does_without_threads_until_it_can_have_them(folder: 
         assert done.stdout == f"True True\nTrue 2\n{40 << 20} True\n", done.stdout + done.stderr + start.log_text()
         assert "continuing without it for now: cannot start the thread that allocates memory" in start.log_text()
     finally:
-        for pid in processes_of(uid):
-            os.kill(pid, signal.SIGKILL)
+        kill_all_of(uid)
         start.process.wait(60)
