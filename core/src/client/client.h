@@ -216,7 +216,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // --- put (client/put.cpp)
   struct PutPlan;
   void plan_put(const PutItem& item, PutPlan& plan);
-  [[nodiscard]] Status fill(const PutItem& item, PutPlan& plan, std::uint64_t more, const os::Deadline& room_by,
+  [[nodiscard]] Status fill(const PutItem& item, PutPlan& plan, std::uint64_t more, const Wait& room,
                             const Interrupt& interrupt);
   void seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results, const Interrupt& interrupt);
   [[nodiscard]] bool seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& results, const Interrupt& interrupt);

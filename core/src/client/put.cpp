@@ -41,11 +41,11 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
   }
   std::vector<PutPlan> filled;
   filled.reserve(plan.size());
-  const auto room_by = os::Deadline::after_ms(wait_ms);  // for all of them together
+  const Wait room(wait_ms);  // for all of them together
   Status unanswered;
   for (PutPlan& next : plan) {
     more -= next.copy_bytes;
-    Status status = unanswered.is_ok() ? fill(*next.item, next, more, room_by, interrupt) : unanswered;
+    Status status = unanswered.is_ok() ? fill(*next.item, next, more, room, interrupt) : unanswered;
     if (status.code() == Code::kTimeout) unanswered = status;  // a daemon that is stopped answers no other lease either
     if (status.is_ok()) {
       filled.push_back(std::move(next));
@@ -91,7 +91,7 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
   }
 }
 
-Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, const os::Deadline& room_by,
+Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, const Wait& room,
                     const Interrupt& interrupt) {
   if (item.tree.size() > kMaxRecordBytes || item.buffers.size() > (1U << 20)) {
     return {Code::kInvalidArgument,
@@ -128,9 +128,8 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
   const auto add_blob = [&](std::uint64_t length, bool own_pages) -> Result<std::byte*> {
     const std::uint64_t reserve = own_pages ? round_up(length, page) : round_up(length, kBlobAlign);
     left -= std::min(left, length);
-    const std::uint64_t wait_ms = room_by.remaining_ns() / 1'000'000;
-    ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, own_pages ? page : kBlobAlign, left,
-                                                         static_cast<std::uint32_t>(wait_ms), interrupt));
+    ASSIGN_OR_RETURN(LeasedRange range,
+                     leases_.allocate(reserve, own_pages ? page : kBlobAlign, left, room.remaining_ms(), interrupt));
     seal.blobs.push_back({range.segment(), range.offset, length});
     plan.ranges.push_back(range);
     return range.data();
