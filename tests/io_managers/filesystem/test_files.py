@@ -23,23 +23,6 @@ from hypothesis import strategies as st
 LARGE = bytes(range(256)) * 1024  # 256 KiB: in a buffer of its own
 
 
-class Stop(Exception):
-    """Raised by a test within a block."""
-
-
-def _write_and_stop(fs: EntrepotFileSystem, path: str, content: Any, **options: Any) -> None:
-    with fs.open(path, **options) as file:
-        file.write(content)
-        raise Stop
-
-
-def _write_and_stop_in_a_transaction(fs: EntrepotFileSystem) -> None:
-    with fs.transaction:
-        fs.pipe_file("current/a", LARGE)
-        fs.pipe_file("current/b", b"x")
-        raise Stop
-
-
 SIZES = (0, 1, 4096, 4097, 16 << 10, (16 << 10) + 1, 64 << 10, 3 << 20)
 
 
@@ -232,9 +215,6 @@ def test_compression(fs: EntrepotFileSystem, compression: str) -> None:
     assert 0 < fs.info("current/file.gz")["size"] < len(LARGE)
     with fs.open("current/file.gz", "rb", compression=compression) as file:
         assert file.read() == LARGE
-    with pytest.raises(Stop):
-        _write_and_stop(fs, "current/other.gz", LARGE, mode="wb", compression=compression)
-    assert not fs.exists("current/other.gz")
 
 
 def test_append(fs: EntrepotFileSystem) -> None:

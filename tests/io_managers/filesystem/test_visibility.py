@@ -56,6 +56,13 @@ def test_nothing_is_left_of_a_file_after_an_exception(fs: EntrepotFileSystem, st
     assert _count(store) == 1
 
 
+@pytest.mark.parametrize("compression", ["gzip", "infer"])
+def test_nothing_is_left_of_a_compressed_file_after_an_exception(fs: EntrepotFileSystem, compression: str) -> None:
+    with pytest.raises(Stop):
+        _write_and_stop(fs, "current/other.gz", LARGE, mode="wb", compression=compression)
+    assert not fs.exists("current/other.gz")
+
+
 @pytest.mark.parametrize(("mode", "compression"), [("wb", None), ("w", None), ("wb", "gzip"), ("w", "gzip")])
 def test_a_file_that_nobody_closes_is_not_stored(fs: EntrepotFileSystem, mode: str, compression: str | None) -> None:
     file = fs.open("current/file", mode, compression=compression)

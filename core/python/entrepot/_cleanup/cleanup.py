@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import socket
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from entrepot._client.queries import iter_objects
+from entrepot._client.queries import iter_objects, session_records
 from entrepot._daemon.launcher import listening_pids
 from entrepot._daemon.settings import runtime_folder
 from entrepot.codec import inlined_bytes
@@ -72,7 +71,7 @@ def list_sessions(store: Store) -> list[dict[str, Any]]:
     raw = store._raw()  # pyright: ignore[reportPrivateUsage]
     own_session = (store.scope, store.session_name)
     result: list[dict[str, Any]] = []
-    for session in json.loads(raw.sessions())["sessions"]:
+    for session in session_records(raw):
         if (session["scope"], session["session"]) == own_session:
             session["opened_by"] -= 1
             if session["objects"] == 0 and session["opened_by"] == 0 and session["session"] == "":

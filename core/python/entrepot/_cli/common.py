@@ -91,10 +91,10 @@ def connect_for_inspection(address: str | None) -> Store:
 
 
 def _check_session(store: Store, scope: str, name: str) -> None:
-    scopes: list[str] = []
-    for session in json.loads(store._raw().sessions())["sessions"]:  # pyright: ignore[reportPrivateUsage]
-        if session["session"] == name:
-            scopes.append(session["scope"])
+    from entrepot._client.queries import session_records  # here, because it loads the extension
+
+    records = session_records(store._raw())  # pyright: ignore[reportPrivateUsage]
+    scopes: list[str] = [record["scope"] for record in records if record["session"] == name]
     if scope not in scopes:
         elsewhere = f" (but in {', '.join(map(repr, scopes))})" if scopes else ""
         raise ObjectNotFound(

@@ -107,10 +107,11 @@ def run_stop(arguments: argparse.Namespace) -> int:
 
 def _flush_durable_sessions(store: Store) -> None:
     """Write whatever the durable tiers still lack, whoever put it; on an error the store keeps running."""
-    from entrepot._store import connection  # here, because it loads the extension
+    from entrepot._client.queries import session_records  # here, because these load the extension
+    from entrepot._store import connection
 
     client = store._client  # pyright: ignore[reportPrivateUsage]
-    for record in json.loads(client.raw.sessions())["sessions"]:
+    for record in session_records(client.raw):
         scope, session = record["scope"], record["session"]
         durable = durable_config(client, scope, session)
         if durable is None:

@@ -22,6 +22,7 @@ from entrepot._cli.common import (
     table,
     to_json_value,
 )
+from entrepot._client.queries import session_records
 from entrepot._store.object_info import list_objects_everywhere
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
@@ -176,7 +177,7 @@ def run_ls(arguments: argparse.Namespace) -> int:
 
 
 def _hint_at_other_sessions(store: Store) -> None:
-    records = json.loads(store._raw().sessions())["sessions"]  # pyright: ignore[reportPrivateUsage]
+    records = session_records(store._raw())  # pyright: ignore[reportPrivateUsage]
     others = sum(1 for record in records if record["objects"])
     if others:
         have = "has some" if others == 1 else "have some"

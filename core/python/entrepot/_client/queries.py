@@ -42,12 +42,18 @@ def iter_objects(
 
 def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
     """Return the sessions of a scope."""
-    return [session_info(record) for record in _session_records(client, scope)]
+    return [session_info(record) for record in _records_of_scope(client, scope)]
 
 
 def all_sessions(client: _core.Client) -> list[SessionInfo]:
     """Return the sessions of all scopes."""
-    return [session_info(record) for record in json.loads(client.sessions())["sessions"]]
+    return [session_info(record) for record in session_records(client)]
+
+
+def session_records(client: _core.Client) -> list[dict[str, Any]]:
+    """Return the sessions of all scopes, as raw JSON."""
+    records: list[dict[str, Any]] = json.loads(client.sessions())["sessions"]
+    return records
 
 
 def checked_session_name(name: str) -> str:
@@ -90,9 +96,9 @@ def session_limits(
     )
 
 
-def _session_records(client: _core.Client, scope: str) -> list[dict[str, Any]]:
-    return [record for record in json.loads(client.sessions())["sessions"] if record["scope"] == scope]
+def _records_of_scope(client: _core.Client, scope: str) -> list[dict[str, Any]]:
+    return [record for record in session_records(client) if record["scope"] == scope]
 
 
 def _session_record(client: _core.Client, scope: str, name: str) -> dict[str, Any]:
-    return next((record for record in _session_records(client, scope) if record["session"] == name), {})
+    return next((record for record in _records_of_scope(client, scope) if record["session"] == name), {})

@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.settings import Settings, private_address, runtime_folder, socket_path, state_folder
@@ -91,15 +90,15 @@ def log_of(address: str) -> Path:
 
 def is_listening(address: str) -> bool:
     """Return whether anything listens at the address that this user may connect to."""
-    return isinstance(_try_to_connect(address), bool)
+    return _connection_error(address) is None
 
 
 def is_forbidden(address: str) -> bool:
     """Return whether this user may not connect to the address: the socket, or its folder, is another user's."""
-    return isinstance(_try_to_connect(address), PermissionError)
+    return isinstance(_connection_error(address), PermissionError)
 
 
-def _try_to_connect(address: str) -> OSError | Literal[True]:
+def _connection_error(address: str) -> OSError | None:
     path = socket_path(address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(2)
@@ -107,7 +106,7 @@ def _try_to_connect(address: str) -> OSError | Literal[True]:
             probe.connect(str(path))
         except OSError as error:
             return error
-        return True
+        return None
 
 
 def ensure_running(settings: Settings) -> bool:
