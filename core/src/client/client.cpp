@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "client/fork_plan.h"
+#include "client/value_memory.h"
 #include "net/compatibility.h"
 #include "os/error.h"
 #include "os/events.h"
@@ -53,7 +54,10 @@ Status check_versions(const HelloReply& reply) {
 
 }  // namespace
 
-Client::Client(ConnectOptions options) : options_(std::move(options)) {}
+Client::Client(ConnectOptions options) : options_(std::move(options)) {
+  static std::atomic<std::uint64_t> next_number = 1;
+  number_ = next_number.fetch_add(1, std::memory_order_relaxed);
+}
 
 Client::~Client() {
   close();
@@ -65,6 +69,7 @@ Client::~Client() {
 Result<std::shared_ptr<Client>> Client::connect(const ConnectOptions& options, const Interrupt& interrupt) {
   std::shared_ptr<Client> client(new Client(options));
   RETURN_IF_ERROR(client->open(interrupt));
+  static_cast<void>(ValueMemory::instance());  // before the client watches: see there
   watch_forks(client);
   return client;
 }
@@ -293,6 +298,7 @@ void Client::close() {
     state_ = State::kClosing;  // no reconnects from here on
     usable_.store(false, std::memory_order_relaxed);
   }
+  ValueMemory::instance().make_private(*this);  // before the daemon takes their leases back
   if (current && !current->broken()) leases_.return_idle({});
   const Status reason(Code::kStoreUnavailable, "this store was closed by close(): connect again");
   const std::lock_guard lock(mutex_);

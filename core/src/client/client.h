@@ -115,6 +115,13 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // Moves objects out of memory; those not on disk yet are written in the background first. Pinned objects stay.
   [[nodiscard]] Result<std::vector<Status>> evict(std::span<const IdBytes> ids, const Interrupt& interrupt);
 
+  // --- memory for values that are being made: see client/value_memory.h
+  // kStoreFull and others: the store has no memory for it that would not be missed elsewhere.
+  [[nodiscard]] Result<LeasedRange> lease_for_value(std::uint64_t bytes, std::uint64_t align);
+  void return_value_lease(const LeasedRange& range);
+  [[nodiscard]] std::uint64_t number() const { return number_; }  // of this client in this process
+  void value_freed();                                             // some time after it, idle leases are returned
+
   // --- sessions and names
   struct SessionLimits {
     std::uint64_t ttl_seconds = 0;  // after the last use; 0: never expires
@@ -216,6 +223,11 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // --- put (client/put.cpp)
   struct PutPlan;
   void plan_put(const PutItem& item, PutPlan& plan);
+  void plan_values(const PutItem& item, PutPlan& plan);
+  [[nodiscard]] Status plan_and_fill(const PutItem& item, PutPlan& plan, std::uint64_t more, const Wait& room,
+                                     const Interrupt& interrupt);
+  [[nodiscard]] Status freeze_values(PutPlan& plan);
+  void finish_values(const PutPlan& plan, bool is_answered);
   [[nodiscard]] Status fill(const PutItem& item, PutPlan& plan, std::uint64_t more, const Wait& room,
                             const Interrupt& interrupt);
   void seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results, const Interrupt& interrupt);
@@ -227,6 +239,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   void return_unneeded_leases(const Interrupt& interrupt);
 
   const ConnectOptions options_;
+  std::uint64_t number_ = 0;  // set by the constructor
   SegmentViews views_{*this};
   LeasePool leases_{*this};
   std::shared_ptr<PinnedSet> pinned_;  // set by open(), then constant
@@ -243,6 +256,11 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   };
   std::map<std::pair<std::string, std::string>, OpenSession> sessions_;  // guarded by mutex_; by scope and name
   SharedAttempt reconnecting_;
+
+  // For values that are being made: bytes leased; when to ask for more after a refusal, and how long that was.
+  std::atomic<std::uint64_t> value_bytes_ = 0;
+  std::atomic<std::uint64_t> value_refused_until_ns_ = 0;
+  std::atomic<std::uint64_t> value_back_off_ns_ = 0;
 
   std::mutex blobs_mutex_;
   std::map<WritableBlob*, int> blobs_;  // guarded by blobs_mutex_: unsealed blobs, for fork

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "client/client.h"
 #include "client/fork_plan.h"
+#include "client/value_memory.h"
 #include "os/fork.h"
 
 namespace entrepot {
@@ -126,6 +127,7 @@ void Client::after_fork_in_parent() {
   leases_.unlock();
   blobs_mutex_.unlock();
   fork_plan_.reset();  // closes the child's descriptors here
+  ValueMemory::instance().return_after_fork(*this);
 }
 
 void Client::after_fork_in_child() {

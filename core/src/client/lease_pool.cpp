@@ -56,6 +56,23 @@ Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t alig
                        " s: other threads used the leased memory, or the daemon died each time; try again"));
 }
 
+Result<LeasedRange> LeasePool::try_allocate(std::uint64_t length, std::uint64_t align, std::uint32_t wait_ms,
+                                            std::uint32_t answer_ms) {
+  const std::uint64_t bytes = round_up(std::max<std::uint64_t>(length, 1), kBlobAlign);
+  for (int tries = 0; tries < 2; ++tries) {
+    std::uint64_t want = 0;
+    LeasedRange range;
+    {
+      const std::lock_guard lock(mutex_);
+      if (allocate_from_free(bytes, align, range)) return range;
+      want = next_lease_bytes_;
+    }
+    const std::uint64_t least = bytes + (align > kReturnGranule ? align : 0);
+    RETURN_IF_ERROR(request(least, std::max(want, round_up(least, os::page_bytes())), wait_ms, {}, answer_ms));
+  }
+  return Status(Code::kStoreFull, "other threads took the leased memory");
+}
+
 bool LeasePool::allocate_from_free(std::uint64_t length, std::uint64_t align, LeasedRange& out) {
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it) {
@@ -79,7 +96,7 @@ bool LeasePool::allocate_from_free(std::uint64_t length, std::uint64_t align, Le
 }
 
 Status LeasePool::request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
-                          const Interrupt& interrupt) {
+                          const Interrupt& interrupt, std::uint64_t answer_ms) {
   const std::shared_ptr<void> leasing = begin_lease();
   // Before the epoch: a snapshot in between belongs to a broken connection.
   LeaseContext context{rpc_.current_connection(), 0};
@@ -92,7 +109,7 @@ Status LeasePool::request(std::uint64_t min_bytes, std::uint64_t want_bytes, std
     context.epoch = epoch_;
   }
   CallOptions options;
-  options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
+  options.deadline = os::Deadline::after_ms(wait_ms + answer_ms);
   options.interrupt = interrupt;
   options.only_on = context.current_connection;
   options.abandoned = [this, context, leasing](Frame frame) { accept_abandoned(std::move(frame), context); };
@@ -137,6 +154,7 @@ Result<std::shared_ptr<WritableSegment>> LeasePool::map_segment(const LeaseReply
   ASSIGN_OR_RETURN(memory->mapping,
                    os::Mapping::map(frame.fds[0].get(), 0, lease.segment_bytes, os::Access::kReadWrite, kSegmentAlign));
   RETURN_IF_ERROR(memory->mapping.dont_fork());
+  memory->fd = std::move(frame.fds[0]);
   return memory;
 }
 

@@ -29,6 +29,7 @@
 #include "client/rpc.h"
 #include "net/protocol.h"
 #include "os/mapping.h"
+#include "os/unique_fd.h"
 
 namespace entrepot {
 
@@ -38,6 +39,7 @@ inline constexpr std::uint64_t kMaxLeaseBytes = 64U << 20;
 struct WritableSegment {
   std::uint32_t segment = 0;
   std::uint32_t generation = 0;
+  UniqueFd fd;  // for further mappings of parts of it
   os::Mapping mapping;
   std::uint64_t in_use = 0;    // ranges in use or returning; guarded by the pool's mutex
   bool was_protected = false;  // part of it is read-only; guarded by the pool's mutex
@@ -60,6 +62,11 @@ class LeasePool {
   // next, so that one lease serves all. Waits up to `wait_ms` for memory.
   [[nodiscard]] Result<LeasedRange> allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
                                              std::uint32_t wait_ms, const Interrupt& interrupt);
+
+  // The same, but waits for the daemon's answer at most `answer_ms` more than for memory. For callers that can do
+  // without.
+  [[nodiscard]] Result<LeasedRange> try_allocate(std::uint64_t length, std::uint64_t align, std::uint32_t wait_ms,
+                                                 std::uint32_t answer_ms);
 
   void sealed(const LeasedRange& range);     // the daemon took it over
   void give_back(const LeasedRange& range);  // not needed after all
@@ -101,7 +108,7 @@ class LeasePool {
   // Requires mutex_.
   [[nodiscard]] bool allocate_from_free(std::uint64_t length, std::uint64_t align, LeasedRange& out);
   [[nodiscard]] Status request(std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint32_t wait_ms,
-                               const Interrupt& interrupt);
+                               const Interrupt& interrupt, std::uint64_t answer_ms = kAnswerMs);
   [[nodiscard]] Status accept(Frame frame, const LeaseContext& context, const Interrupt& interrupt);
   void accept_abandoned(Frame frame, const LeaseContext& context);
   [[nodiscard]] Result<std::shared_ptr<WritableSegment>> map_segment(const LeaseReply& lease, Frame& frame,

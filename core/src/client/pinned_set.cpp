@@ -149,13 +149,47 @@ Result<Pin> PinnedSet::take_pin(const SlotSnapshot& snapshot) {
     const std::uint32_t reserved_pins = pins_.reserved_pins();
     const std::uint32_t position = pins_.pin(snapshot.slot, snapshot.generation());
     if (position != PinTable::kNoPosition) return Pin(*this, position);
-    if (reserved_pins >= pins_.capacity() || !grow_) return pins_.full_error();
-    const Result<std::uint32_t> grown = grow_(reserved_pins + 1);
-    if (!grown.is_ok()) return grown.status().with_context("no room for another pin");
-    if (*grown <= reserved_pins) return pins_.full_error();
-    pins_.grow_to(*grown);
+    RETURN_IF_ERROR(grow(reserved_pins));
   }
 }
+
+Status PinnedSet::grow(std::uint32_t reserved_pins) {
+  if (reserved_pins >= pins_.capacity() || !grow_) return pins_.full_error();
+  const Result<std::uint32_t> grown = grow_(reserved_pins + 1);
+  if (!grown.is_ok()) return grown.status().with_context("no room for another pin");
+  if (*grown <= reserved_pins) return pins_.full_error();
+  pins_.grow_to(*grown);
+  return Status::ok();
+}
+
+Result<std::uint32_t> PinnedSet::reserve_pin() {
+  while (true) {
+    const std::uint32_t reserved_pins = pins_.reserved_pins();
+    const std::uint32_t position = pins_.reserve();
+    if (position != PinTable::kNoPosition) return position;
+    RETURN_IF_ERROR(grow(reserved_pins));
+  }
+}
+
+std::shared_ptr<HeldPin> PinnedSet::hold(std::uint32_t position) {
+  auto pin = std::make_shared<HeldPin>(shared_from_this(), position);
+  const std::lock_guard lock(mutex_);
+  held_[position] = Held{pin, false};
+  return pin;
+}
+
+void PinnedSet::release_held(std::uint32_t position) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto held = held_.find(position);
+    const bool shared = held != held_.end() && held->second.shared;
+    if (held != held_.end()) held_.erase(held);
+    if (!shared) pins_.unpin(position);  // under the lock: a fork finds both, or neither
+  }
+  notify_released();
+}
+
+HeldPin::~HeldPin() { set_->release_held(position_); }
 
 void PinnedSet::unpin(std::uint32_t position) {
   pins_.unpin(position);
@@ -254,12 +288,17 @@ Status PinnedSet::copy_pins_to(PinTable& table) const {
   for (const auto& [key, entry] : objects_) {
     if (!entry.reference.expired()) positions.push_back(entry.object->pin_.position());
   }
+  for (const auto& [position, held] : held_) {
+    if (!held.pin.expired()) positions.push_back(position);
+  }
   return table.copy_from(pins_, positions);
 }
 
 void PinnedSet::share_pins_with_child() {
   for (auto& [key, entry] : objects_)
     entry.shared = entry.shared || !entry.reference.expired();
+  for (auto& [position, held] : held_)
+    held.shared = held.shared || !held.pin.expired();
 }
 
 void PinnedSet::switch_in_child(PinTable pins, UniqueFd liveness) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -63,6 +64,21 @@ class InlineObject {
   RecordView record_;
 };
 
+// A pin that the daemon wrote with a seal, for memory of the sealed object that is used without a SealedObject.
+class HeldPin {
+ public:
+  HeldPin(std::shared_ptr<PinnedSet> set, std::uint32_t position) : set_(std::move(set)), position_(position) {}
+  ~HeldPin();
+  HeldPin(const HeldPin&) = delete;
+  HeldPin& operator=(const HeldPin&) = delete;
+  HeldPin(HeldPin&&) = delete;
+  HeldPin& operator=(HeldPin&&) = delete;
+
+ private:
+  std::shared_ptr<PinnedSet> set_;
+  std::uint32_t position_ = 0;
+};
+
 class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
  public:
   // `liveness` is kept open and never used: its end-of-file tells the daemon that this process is gone.
@@ -93,6 +109,13 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   // Finds the blob that contains [data, data + length), if it belongs to an object pinned here.
   [[nodiscard]] std::optional<SharedRange> locate(const void* data, std::uint64_t length);
 
+  // Reserves a position of the pin table, in which the daemon is to write a pin with a seal. After the seal, hold() takes
+  // over the pin that is there; cancel() ends a reservation without one.
+  [[nodiscard]] Result<std::uint32_t> reserve_pin();
+  [[nodiscard]] bool is_pin(std::uint32_t position) const { return pins_.pin_at(position) != 0; }
+  [[nodiscard]] std::shared_ptr<HeldPin> hold(std::uint32_t position);
+  void cancel(std::uint32_t position) { pins_.unpin(position); }
+
   [[nodiscard]] const ControlView& control() const { return control_; }
   [[nodiscard]] int pin_table_fd() const { return pins_.fd(); }
   [[nodiscard]] std::uint32_t pins_in_use() const { return pins_.in_use(); }
@@ -118,6 +141,11 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
  private:
   friend class SealedObject;
   friend class Pin;
+  friend class HeldPin;
+  struct Held {
+    std::weak_ptr<HeldPin> pin;
+    bool shared = false;  // with a forked process
+  };
   struct Entry {
     const SealedObject* object = nullptr;
     std::weak_ptr<SealedObject> reference;
@@ -138,9 +166,11 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
     return read_record(control_, directory_.slot(slot));
   }
   [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const SlotSnapshot& snapshot, const IdBytes& id);
+  [[nodiscard]] Status grow(std::uint32_t reserved_pins);  // requests more places than these, which are all used
   // Pins; requests more places if all are used.
   [[nodiscard]] Result<Pin> take_pin(const SlotSnapshot& snapshot);
   void unpin(std::uint32_t position);
+  void release_held(std::uint32_t position);
   void notify_released();  // after a pin was removed, if the daemon wants to know
   [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Wait& wait, const Interrupt& interrupt);
   void release(SealedObject& object);
@@ -154,6 +184,7 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, Entry> objects_;      // guarded by mutex_; by PinWord::make(slot, generation)
   std::map<const std::byte*, BlobAtAddress> by_address_;  // guarded by mutex_
+  std::unordered_map<std::uint32_t, Held> held_;          // guarded by mutex_; by position
   std::function<void()> released_;                        // guarded by mutex_
 };
 

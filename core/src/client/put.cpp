@@ -45,7 +45,7 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
   Status unanswered;
   for (PutPlan& next : plan) {
     more -= next.copy_bytes;
-    Status status = unanswered.is_ok() ? fill(*next.item, next, more, room, interrupt) : unanswered;
+    Status status = unanswered.is_ok() ? plan_and_fill(*next.item, next, more, room, interrupt) : unanswered;
     if (status.code() == Code::kTimeout) unanswered = status;  // a daemon that is stopped answers no other lease either
     if (status.is_ok()) {
       filled.push_back(std::move(next));
@@ -67,6 +67,7 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
   std::uint64_t total = 0;
   for (const SourceBuffer& buffer : item.buffers)
     total += buffer.length;
+  plan.value_of.assign(item.buffers.size(), PutPlan::kNoValue);
   if (total <= kInlineMaxBytes) return;  // small enough that copying costs nothing
 
   std::unordered_map<std::uint64_t, std::uint64_t> used;  // bytes by (blob, generation)
@@ -81,7 +82,9 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
     blob_bytes[i] = range->blob_length;
     used[PinWord::make(range->blob, range->generation)] += buffer.length;
   }
+  plan_values(item, plan);
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
+    if (plan.value_of[i] != PutPlan::kNoValue) continue;
     if (plan.shared[i] != 0) {
       const SealBuffer& at = plan.seal.buffers[i];
       if (blob_bytes[i] <= kTrimBlobBytes || used[PinWord::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
@@ -101,12 +104,12 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
   SealObject& seal = plan.seal;
   std::uint64_t inline_total = 0;
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
-    if (plan.shared[i] == 0) inline_total += item.buffers[i].length;
+    if (plan.is_copied(i)) inline_total += item.buffers[i].length;
   }
   if (inline_total <= kInlineMaxBytes) {
     seal.payload.reserve(inline_total);
     for (std::size_t i = 0; i < item.buffers.size(); ++i) {
-      if (plan.shared[i] != 0) continue;
+      if (!plan.is_copied(i)) continue;
       const SourceBuffer& buffer = item.buffers[i];
       seal.buffers[i] = {kInlineBlob, 0, seal.payload.size(), buffer.length};
       if (buffer.length != 0) seal.payload.append(static_cast<const char*>(buffer.data), buffer.length);
@@ -119,7 +122,7 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
   std::unordered_map<const void*, std::size_t> first_at;
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
     const SourceBuffer& buffer = item.buffers[i];
-    if (plan.shared[i] == 0 && buffer.length < kOwnPagesBytes) packed += round_up(buffer.length, kBlobAlign);
+    if (plan.is_copied(i) && buffer.length < kOwnPagesBytes) packed += round_up(buffer.length, kBlobAlign);
   }
   std::uint64_t left = plan.copy_bytes + more;
   std::byte* pack = nullptr;
@@ -139,7 +142,7 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
     ASSIGN_OR_RETURN(pack, add_blob(packed, packed >= kOwnPagesBytes));
   }
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
-    if (plan.shared[i] != 0) continue;
+    if (!plan.is_copied(i)) continue;
     const SourceBuffer& buffer = item.buffers[i];
     if (buffer.length == 0) {
       seal.buffers[i] = {kInlineBlob, 0, 0, 0};
@@ -178,6 +181,7 @@ void Client::seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results
     if (!keep_sealing) {
       for (const LeasedRange& range : next.ranges)
         leases_.give_back(range);
+      finish_values(next, true);
       results[next.index].status = Status(Code::kStoreUnavailable,
                                           "skipped because an earlier object of the same "
                                           "request could not be sealed",
@@ -208,6 +212,7 @@ bool Client::seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& resul
     for (PutPlan* next : batch) {
       for (const LeasedRange& range : next->ranges)
         leases_.sealed(range);
+      finish_values(*next, false);
       results[next->index].status = reply.status();
     }
     return false;
@@ -217,6 +222,7 @@ bool Client::seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& resul
     PutResult& result = results[batch[i]->index];
     // After a failure too, if only what follows the seal failed: its name, or the record of it on disk.
     const bool is_sealed = sealed.code == Code::kOk || sealed.generation != 0;
+    finish_values(*batch[i], true);
     for (const LeasedRange& range : batch[i]->ranges) {
       if (is_sealed && sealed.code != Code::kObjectExists) {
         leases_.sealed(range);

@@ -16,7 +16,21 @@ struct Client::PutPlan {
   SealObject seal;
   std::vector<std::uint8_t> shared;  // per buffer: 1 if it refers to a sealed blob
   std::uint64_t copy_bytes = 0;      // bytes to copy into leased memory
-  std::vector<LeasedRange> ranges;   // one for each of seal.blobs
+  std::vector<LeasedRange> ranges;   // leased for it
+  // Values that are sealed where they are (client/value_memory.h).
+  struct Value {
+    std::byte* start = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t used = 0;  // by buffers of this object
+    std::uint32_t blob = 0;  // index in seal.blobs
+    bool is_frozen = false;
+    LeasedRange range{};  // once frozen
+  };
+  std::vector<Value> values;
+  std::uint32_t pin_position = kNoPin;  // reserved for the object, if values of it are frozen
+  std::vector<std::uint32_t> value_of;  // per buffer: index in `values`, or kNoValue
+  static constexpr std::uint32_t kNoValue = 0xffff'ffffU;
+  [[nodiscard]] bool is_copied(std::size_t buffer) const { return shared[buffer] == 0 && value_of[buffer] == kNoValue; }
 };
 
 }  // namespace entrepot

@@ -32,6 +32,7 @@ SealSpec spec_of(const SealObject& object) {
   spec.name = object.name;
   spec.locality_set = object.locality_set;
   spec.consumers = object.consumers;
+  if (object.pin_position != kNoPin) spec.pin_position = object.pin_position;
   return spec;
 }
 

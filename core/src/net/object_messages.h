@@ -100,13 +100,17 @@ struct ObjectSpec {
   std::uint32_t locality_set = 0;  // from DefineSet; 0: the session's default set
   std::uint32_t consumers = 0;     // dead once this many consumers are done; 0: the set's number
 };
+inline constexpr std::uint32_t kNoPin = 0xffff'ffffU;
 struct SealObject : ObjectSpec {
   std::vector<NewBlob> blobs;
   std::vector<SealBuffer> buffers;
   std::string payload;  // inline
+  // Position in the client's pin table, which it has reserved and not written: the daemon writes a pin of the new object
+  // there, so that memory which the client still uses stays as it is. kNoPin: none.
+  std::uint32_t pin_position = kNoPin;
   template <class V>
   void fields(V& v) {
-    v(id, session, replace, blobs, buffers, tree, payload, name, locality_set, consumers);
+    v(id, session, replace, blobs, buffers, tree, payload, name, locality_set, consumers, pin_position);
   }
 };
 struct SealRequest {

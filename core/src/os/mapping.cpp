@@ -101,6 +101,13 @@ Status Mapping::dont_fork() {
   return Status::ok();
 }
 
+Status Mapping::become_copy_on_write(int fd, std::uint64_t offset) {
+  void* const address = ::mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
+                               static_cast<off_t>(offset));
+  if (address == MAP_FAILED) return errno_status(errno, concat("mapping ", format_bytes(bytes_), " copy-on-write"));
+  return Status::ok();
+}
+
 void Mapping::reset() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
   data_ = nullptr;
@@ -114,6 +121,15 @@ std::byte* Mapping::leak() {
 
 Status populate_write(std::byte* data, std::uint64_t bytes) {
   return advise_all(data, bytes, MADV_POPULATE_WRITE, "MADV_POPULATE_WRITE");
+}
+
+Status detach_from_file(std::byte* data, std::uint64_t bytes) {
+  const Status populated = populate_write(data, bytes);
+  if (populated.code() != Code::kUnsupportedType) return populated;
+  for (std::uint64_t at = 0; at < bytes; at += page_bytes()) {  // kernels before 5.14
+    std::atomic_ref<std::uint8_t>(*reinterpret_cast<std::uint8_t*>(data + at)).fetch_add(0, std::memory_order_relaxed);
+  }
+  return Status::ok();
 }
 
 Status populate_read(std::byte* data, std::uint64_t bytes) {

@@ -47,6 +47,11 @@ class Mapping {
   // Excludes this mapping from forked children (touching it there raises SIGSEGV).
   [[nodiscard]] Status dont_fork();
 
+  // Replaces this shared mapping of `fd` from `offset` on by a copy-on-write one of the same bytes at the same address,
+  // in one step for all threads: what was written before is in the file, what is written afterwards is private. A
+  // forked child inherits it.
+  [[nodiscard]] Status become_copy_on_write(int fd, std::uint64_t offset);
+
   void reset();       // unmaps
   std::byte* leak();  // stays mapped for the life of the process; returns its address
 
@@ -62,6 +67,10 @@ class Mapping {
 [[nodiscard]] Status populate_write(std::byte* data, std::uint64_t bytes);
 // The same for reading: fills a reader's page tables ahead of use. Best effort.
 [[nodiscard]] Status populate_read(std::byte* data, std::uint64_t bytes);
+
+// Gives a copy-on-write mapping private pages of its own, whatever happens to the file afterwards; loses no write of
+// another thread. kStoreFull if there is not enough memory.
+[[nodiscard]] Status detach_from_file(std::byte* data, std::uint64_t bytes);
 
 inline constexpr std::uint64_t kHugePageBytes = 2U << 20;
 

@@ -61,12 +61,12 @@ Status PinScanner::add(std::uint32_t client, int fd, std::uint32_t capacity) {
   }
   if (has(client)) return Status(Code::kInternal, concat("client ", client, " already has a pin table"));
   Table table;
-  ASSIGN_OR_RETURN(table.mapping, os::Mapping::map(fd, 0, pin_table_bytes(capacity), os::Access::kReadOnly));
+  ASSIGN_OR_RETURN(table.mapping, os::Mapping::map(fd, 0, pin_table_bytes(capacity), os::Access::kReadWrite));
   ASSIGN_OR_RETURN(const std::uint64_t present_bytes, os::resident_bytes(fd));
   table.client = client;
   table.capacity = capacity;
   table.reserved_pins = pins_fitting(present_bytes, capacity);  // as far as it has grown, under any daemon
-  const std::byte* memory = table.mapping.data();
+  std::byte* const memory = table.mapping.data();
   add(std::move(table), memory);
   return Status::ok();
 }
@@ -81,10 +81,11 @@ Status PinScanner::add_private(std::uint32_t client, const PinTable& source) {
   return Status::ok();
 }
 
-void PinScanner::add(Table table, const std::byte* memory) {
+void PinScanner::add(Table table, std::byte* memory) {
   table.header = reinterpret_cast<const PinTableHeader*>(memory);
-  table.ring = reinterpret_cast<const std::atomic<std::uint64_t>*>(memory + sizeof(PinTableHeader));
-  table.pins = table.ring + kAccessRing;
+  auto* const words = reinterpret_cast<std::atomic<std::uint64_t>*>(memory + sizeof(PinTableHeader));
+  table.ring = words;
+  table.pins = words + kAccessRing;
   std::erase(unreadable_, table.client);
   table.drained = table.header->accesses.load(std::memory_order_relaxed);
   tables_.push_back(std::move(table));
@@ -108,6 +109,18 @@ std::uint32_t PinScanner::reserved_pins(std::uint32_t client) const {
   const auto match =
       std::find_if(tables_.begin(), tables_.end(), [client](const Table& table) { return table.client == client; });
   return match == tables_.end() ? 0 : match->reserved_pins;
+}
+
+bool PinScanner::can_place(std::uint32_t client, std::uint32_t position) const {
+  return std::ranges::any_of(
+      tables_, [&](const Table& table) { return table.client == client && position < bounded_high_water(table); });
+}
+
+void PinScanner::place(std::uint32_t client, std::uint32_t position, const PinTarget& target) {
+  for (const Table& table : tables_) {
+    if (table.client != client || position >= bounded_high_water(table)) continue;
+    table.pins[position].exchange(PinWord::make(target.slot, target.generation), std::memory_order_seq_cst);
+  }
 }
 
 void PinScanner::remove(std::uint32_t client) {

@@ -138,12 +138,22 @@ std::uint32_t PinTable::pin(std::uint32_t slot, std::uint32_t generation) {
   if (position == kNoPosition) return kNoPosition;
   // Raise the mark before the pin exists: a scan that does not see the mark precedes this in the total order of
   // sequentially consistent operations, so its exchange of the word precedes our second load of it.
+  raise_high_water(position);
+  pins_[position].exchange(PinWord::make(slot, generation), std::memory_order_seq_cst);
+  return position;
+}
+
+std::uint32_t PinTable::reserve() {
+  const std::uint32_t position = take_position();
+  if (position != kNoPosition) raise_high_water(position);
+  return position;
+}
+
+void PinTable::raise_high_water(std::uint32_t position) {
   std::atomic<std::uint32_t>& high_water = header()->high_water;
   std::uint32_t mark = high_water.load(std::memory_order_seq_cst);
   while (mark <= position && !high_water.compare_exchange_weak(mark, position + 1, std::memory_order_seq_cst)) {
   }
-  pins_[position].exchange(PinWord::make(slot, generation), std::memory_order_seq_cst);
-  return position;
 }
 
 void PinTable::unpin(std::uint32_t position) {

@@ -11,8 +11,9 @@
 // `sealed` in (1) and (3), but never `evicting`: in that state the daemon scans once, and then frees the blobs
 // (spilled) or blobs and record (dropped) without another scan.
 //
-// State of a pin word: 0 --pin--> slot and generation --unpin (release)--> 0. Written by the owning client only; the
-// daemon discards a dead client's table as a whole.
+// State of a pin word: 0 --pin--> slot and generation --unpin (release)--> 0. Written by the owning client; only in a
+// position that the client has reserved for the object it seals, the daemon writes the pin, before anybody can find the
+// object. The daemon discards a dead client's table as a whole.
 #pragma once
 
 #include <algorithm>
@@ -64,6 +65,8 @@ class PinTable {
   // system call.
   [[nodiscard]] std::uint32_t pin(std::uint32_t slot, std::uint32_t generation);
   void unpin(std::uint32_t position);
+  // Takes a position in which the daemon is to write a pin; kNoPosition as for pin(). End it with unpin().
+  [[nodiscard]] std::uint32_t reserve();
 
   // Notes a get of the object, for eviction. Entries may be lost if several threads do so at once.
   void record_access(std::uint32_t slot, std::uint32_t generation) {
@@ -99,6 +102,7 @@ class PinTable {
   static Result<PinTable> from_memory(UniqueFd fd, os::Mapping mapping, std::uint32_t capacity,
                                       std::uint32_t reserved_pins);
   [[nodiscard]] std::uint32_t take_position();
+  void raise_high_water(std::uint32_t position);
   void give_position(std::uint32_t position);
   [[nodiscard]] PinTableHeader* header() const { return reinterpret_cast<PinTableHeader*>(mapping_.data()); }
 
@@ -127,8 +131,7 @@ struct PinCount {
 // daemon's thread.
 class PinScanner {
  public:
-  // `capacity` must be the number the table was created with; the file must be at least that large and sealed, and is
-  // mapped read-only. Only reserved pages are read: reading a hole would fill it.
+  // `capacity` must be the number the table was created with; the file must be at least that large and sealed. Only reserved pages are read: reading a hole would fill it.
   [[nodiscard]] Status add(std::uint32_t client, int fd, std::uint32_t capacity);
   [[nodiscard]] Status add_private(std::uint32_t client, const PinTable& table);  // tests; the table outlives it
   // Registers a client whose table cannot be read. It may pin anything, so until it is gone or its table is added,
@@ -137,6 +140,10 @@ class PinScanner {
   void grow(std::uint32_t client, std::uint32_t reserved_pins);           // the result of grow_pin_table
   [[nodiscard]] std::uint32_t reserved_pins(std::uint32_t client) const;  // 0: no table
   [[nodiscard]] bool is_unreadable(std::uint32_t client) const;
+  // Whether place() would write a pin there.
+  [[nodiscard]] bool can_place(std::uint32_t client, std::uint32_t position) const;
+  // Writes a pin in a position that the client has reserved.
+  void place(std::uint32_t client, std::uint32_t position, const PinTarget& target);
   void remove(std::uint32_t client);  // ignores its pins from now on; unknown clients are ignored
   [[nodiscard]] bool has(std::uint32_t client) const;
 
@@ -185,11 +192,11 @@ class PinScanner {
     std::uint32_t reserved_pins = 0;
     std::uint32_t drained = 0;  // value of PinTableHeader::accesses at the last drain
     const PinTableHeader* header = nullptr;
-    const std::atomic<std::uint64_t>* pins = nullptr;
+    std::atomic<std::uint64_t>* pins = nullptr;
     const std::atomic<std::uint64_t>* ring = nullptr;
     os::Mapping mapping;  // empty for private tables
   };
-  void add(Table table, const std::byte* memory);
+  void add(Table table, std::byte* memory);
   [[nodiscard]] static std::uint32_t bounded_high_water(const Table& table);
 
   std::vector<Table> tables_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,7 @@ struct SealSpec {
   std::string_view tree;
   std::string_view payload;
   std::string_view name;
+  std::optional<std::uint32_t> pin_position{};  // where the client wants a pin of the object; see net/object_messages.h
 };
 
 // Where an object is. For kObjectExists: where the existing one is.

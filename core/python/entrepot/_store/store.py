@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 
 from entrepot import _core
 from entrepot._checkpoints.functions import checkpoint_function
 from entrepot._client import arguments, queries
+from entrepot._client.allocating import Allocating
 from entrepot._client.arguments import AnyID, checked_name, new_id, new_ids, timeout_seconds, to_id
 from entrepot._client.info import ObjectInfo, PutResult, SessionInfo
 from entrepot._client.locality import Durability, Lifetime, LocalitySet, Operation, Policy, Reading, Writing
@@ -673,10 +673,18 @@ class Store:
 
     # --- the store
 
-    @contextmanager
-    def allocating(self) -> Iterator[Store]:
-        """Mark a block whose results will be put. Only a hint: puts are correct inside and after it either way."""
-        yield self
+    def allocating(self) -> Allocating:
+        """Let NumPy and Arrow make large values in the store's memory, so that ``put`` seals them without a copy.
+
+        For a ``with`` block, or from ``start()`` to ``stop()`` of what is returned. It concerns all threads of the
+        process, and arrays of 1 MiB or more; pandas and others that build on NumPy and Arrow are included. What does
+        not fit, or is made by other means, is copied by ``put`` as usual. A value may be written to after its put: the
+        pages that are written become the process's own, and the stored bytes stay as they are.
+
+        Warns:
+            RuntimeWarning: once per library, if its release was not tested; its values are copied, as without this.
+        """
+        return Allocating(self._session.raw(), self)
 
     def status(self) -> dict[str, Any]:
         """Return capacity and usage in bytes, objects, clients; keys: see the documentation of ``entrepot status``."""

@@ -37,7 +37,7 @@ struct ObjectDeps {  // all must outlive the parts
   NameTable& names;
   SegmentPool& pool;
   RecordArena& records;
-  const PinScanner& pins;
+  PinScanner& pins;
   SpillBackend* spill = nullptr;     // null: nothing leaves memory
   std::string no_spill_reason = {};  // the reason, if null
 };
@@ -68,7 +68,7 @@ struct ObjectParts {
   NameTable& names;
   SegmentPool& pool;
   RecordArena& records;
-  const PinScanner& pins;
+  PinScanner& pins;
   ResidencyListener* listener = nullptr;
 
   ObjectCatalog catalog;

@@ -20,6 +20,11 @@ SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
     outcome.generation = parts_->catalog.directory().generation(*existing);
     if (validator_.is_same(*existing, spec)) {
       const Result<std::uint32_t> session = parts_->sessions.index_of(spec.session);
+      if (spec.pin_position) {
+        outcome.status = check_pin(client, *spec.pin_position);
+        if (!outcome.status.is_ok()) return outcome;
+        parts_->pins.place(client, *spec.pin_position, parts_->catalog.target(*existing));
+      }
       if (!session.is_ok()) {
         outcome.status = session.status();
       } else if (!spec.name.empty()) {
@@ -36,10 +41,17 @@ SealOutcome ObjectTable::seal(std::uint32_t client, const SealSpec& spec) {
     }
   }
   const Result<ValidatedSeal> validated = validator_.check(client, spec, existing);
-  if (validated.is_ok()) return publish(client, spec, *validated, existing);
+  const Status pin = spec.pin_position ? check_pin(client, *spec.pin_position) : Status::ok();
+  if (validated.is_ok() && pin.is_ok()) return publish(client, spec, *validated, existing);
   outcome = {};  // without the existing object's slot, which would say that this one was sealed
-  outcome.status = validated.status();
+  outcome.status = validated.is_ok() ? pin : validated.status();
   return outcome;
+}
+
+Status ObjectTable::check_pin(std::uint32_t client, std::uint32_t position) const {
+  if (parts_->pins.can_place(client, position)) return Status::ok();
+  return {Code::kInvalidArgument,
+          concat("client ", client, " has no pin at position ", position, " of its table: reserve it before the seal")};
 }
 
 SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, const ValidatedSeal& validated,
@@ -86,6 +98,7 @@ SealOutcome ObjectTable::publish(std::uint32_t client, const SealSpec& spec, con
       parts_->absent.is_dropped(spec.id) || (replaced && catalog.directory().hints(*replaced).recomputed);
   const MemoryKind kind = spec.blobs.empty() ? MemoryKind::kUnknown : parts_->pool.kind(spec.blobs[0].segment);
   catalog.publish_sealed(*slot, fields, kind);
+  if (spec.pin_position) parts_->pins.place(client, *spec.pin_position, catalog.target(*slot));
   for (const RecordBlob& ref : refs)
     blobs.add_reference(ref.blob, *slot);
   fresh->commit();

@@ -53,6 +53,7 @@ class ObjectTable {
  private:
   SealOutcome publish(std::uint32_t client, const SealSpec& spec, const ValidatedSeal& validated,
                       std::optional<std::uint32_t> replaced);
+  [[nodiscard]] Status check_pin(std::uint32_t client, std::uint32_t position) const;
   [[nodiscard]] Result<std::uint64_t> write_record(const SealSpec& spec, std::span<const std::uint32_t> fresh,
                                                    std::vector<RecordBlob>& refs, std::uint32_t& bytes);
 

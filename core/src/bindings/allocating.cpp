@@ -1,0 +1,28 @@
+#include "bindings/allocating.h"
+
+#include "bindings/py_client.h"
+#include "client/value_memory.h"
+
+namespace entrepot::bindings {
+
+void add_allocating(nb::module_& module) {
+  module.def(
+      "start_allocating", [](PyClient& client) { return ValueMemory::instance().activate(client.attachment().client); },
+      nb::arg("client"));
+  module.def(
+      "stop_allocating", [](std::uint64_t number) { ValueMemory::instance().deactivate(number); }, nb::arg("number"));
+  module.def("install_numpy_handler", &install_numpy_handler, nb::arg("array_api"));
+  module.def("arrow_pool", &arrow_pool, nb::arg("arrow_api"), nb::arg("pool_before"));
+  module.def("value_memory", [] {
+    const ValueMemoryCounts counts = ValueMemory::instance().counts();
+    nb::dict fields;
+    fields["allocations"] = counts.allocations;
+    fields["bytes"] = counts.bytes;
+    fields["allocated"] = counts.allocated;
+    fields["refused"] = counts.refused;
+    fields["sealed"] = counts.sealed;
+    return fields;
+  });
+}
+
+}  // namespace entrepot::bindings

@@ -1,0 +1,264 @@
+#include "client/value_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/align.h"
+#include "client/client.h"
+#include "os/memfd.h"
+
+namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kHugeFromBytes = 8U << 20;  // aligned for huge pages from this size on
+// Each is one mapping or more, of 65,530 that a process has by default, and one range in a reconnecting client's report.
+constexpr std::size_t kMaxAllocations = 2'048;
+
+}  // namespace
+
+ValueMemory& ValueMemory::instance() {
+  // Never destroyed: values are freed during exit, too.
+  static const std::shared_ptr<ValueMemory>* const only = [] {
+    auto* const created = new std::shared_ptr<ValueMemory>(new ValueMemory);
+    watch_forks(*created);
+    return created;
+  }();
+  return **only;
+}
+
+// ---- what the allocators of libraries use ----
+
+std::uint64_t ValueMemory::activate(const std::shared_ptr<Client>& client) {
+  const std::lock_guard lock(mutex_);
+  active_.emplace_back(next_number_, client);
+  is_active_.store(true, std::memory_order_relaxed);
+  return next_number_++;
+}
+
+void ValueMemory::deactivate(std::uint64_t number) {
+  std::shared_ptr<Client> client;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [active, weak] : active_) {
+      if (active == number) client = weak.lock();
+    }
+    std::erase_if(active_, [&](const auto& entry) { return entry.first == number; });
+    is_active_.store(!active_.empty(), std::memory_order_relaxed);
+  }
+  if (client) client->value_freed();
+}
+
+std::shared_ptr<Client> ValueMemory::active_client() {
+  if (!is_active_.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (active_.empty() || allocations_.size() >= kMaxAllocations) return nullptr;
+  return active_.back().second.lock();
+}
+
+std::byte* ValueMemory::allocate(std::uint64_t bytes, bool zeroed) {
+  if (bytes < kMinValueBytes) return nullptr;
+  const std::shared_ptr<Client> client = active_client();
+  if (!client) return nullptr;
+  const auto refuse = [this]() -> std::byte* {
+    const std::lock_guard lock(mutex_);
+    counts_.refused += 1;
+    return nullptr;
+  };
+  const bool huge = bytes >= kHugeFromBytes;
+  const std::uint64_t align = huge ? os::kHugePageBytes : os::page_bytes();
+  auto range = client->lease_for_value(round_up(bytes, os::page_bytes()), align);
+  if (!range.is_ok()) return refuse();
+  Allocation made;
+  auto mapping = os::Mapping::map(range->memory->fd.get(), range->offset, range->length, os::Access::kReadWrite, align);
+  if (mapping.is_ok()) made.mapping = mapping.take();
+  if (!made.mapping.valid() || !made.mapping.dont_fork().is_ok()) {
+    client->return_value_lease(*range);
+    return refuse();
+  }
+  std::byte* const start = made.mapping.data();
+  made.bytes = bytes;
+  made.range = range.take();
+  made.client = client;
+  made.owner = client->number();
+  {
+    const std::lock_guard lock(mutex_);
+    counts_.allocated += 1;
+    counts_.bytes += bytes;
+    allocations_.emplace(start, std::move(made));
+    live_.store(allocations_.size(), std::memory_order_release);
+  }
+  if (zeroed) std::memset(start, 0, bytes);  // other values were there before
+  return start;
+}
+
+std::optional<std::uint64_t> ValueMemory::bytes_at(const void* address) const {
+  if (live_.load(std::memory_order_acquire) == 0) return std::nullopt;
+  if ((reinterpret_cast<std::uintptr_t>(address) & (os::page_bytes() - 1)) != 0) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(static_cast<const std::byte*>(address));
+  if (found == allocations_.end()) return std::nullopt;
+  return found->second.bytes;
+}
+
+bool ValueMemory::resize(void* address, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(static_cast<const std::byte*>(address));
+  if (found == allocations_.end() || bytes > found->second.mapping.bytes()) return false;
+  // At least half of it must remain in use, else other memory is better; a put seals all of it.
+  if (bytes < kMinValueBytes || bytes < found->second.mapping.bytes() / 2) return false;
+  counts_.bytes = counts_.bytes - found->second.bytes + bytes;
+  found->second.bytes = bytes;
+  return true;
+}
+
+bool ValueMemory::free(void* address) {
+  if (!bytes_at(address)) return false;
+  Allocation freed;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = allocations_.find(static_cast<const std::byte*>(address));
+    if (found == allocations_.end()) return false;
+    freed = std::move(found->second);
+    allocations_.erase(found);
+    live_.store(allocations_.size(), std::memory_order_release);
+    counts_.bytes -= freed.bytes;
+  }
+  freed.mapping.reset();  // before anybody else can get the range
+  freed.pin.reset();
+  if (!freed.has_range()) return true;
+  if (const auto client = freed.client.lock()) {
+    client->return_value_lease(freed.range);
+    client->value_freed();
+  }
+  return true;
+}
+
+ValueMemoryCounts ValueMemory::counts() const {
+  const std::lock_guard lock(mutex_);
+  ValueMemoryCounts counts = counts_;
+  counts.allocations = allocations_.size();
+  return counts;
+}
+
+// ---- put ----
+
+std::optional<ValueMemory::Place> ValueMemory::locate(const Client& client, const void* data,
+                                                      std::uint64_t length) const {
+  if (live_.load(std::memory_order_acquire) == 0) return std::nullopt;
+  const auto* const address = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(mutex_);
+  auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin()) return std::nullopt;
+  const auto& [start, allocation] = *std::prev(after);
+  const auto offset = static_cast<std::uint64_t>(address - start);
+  if (offset > allocation.bytes || length > allocation.bytes - offset) return std::nullopt;
+  if (allocation.state != State::kWritable || allocation.owner != client.number()) return std::nullopt;
+  return Place{allocation.mapping.data(), offset, allocation.bytes};
+}
+
+std::optional<LeasedRange> ValueMemory::freeze(const std::byte* start) {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(start);
+  if (found == allocations_.end() || found->second.state != State::kWritable) return std::nullopt;
+  Allocation& allocation = found->second;
+  if (!allocation.mapping.become_copy_on_write(allocation.range.memory->fd.get(), allocation.range.offset).is_ok()) {
+    return std::nullopt;
+  }
+  allocation.state = State::kFrozen;
+  return allocation.range;
+}
+
+void ValueMemory::sealed(const std::byte* start, std::shared_ptr<HeldPin> pin) {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(start);
+  if (found == allocations_.end()) return;
+  counts_.sealed += 1;
+  if (found->second.state != State::kFrozen) return;  // private since a fork
+  found->second.state = State::kSealed;
+  found->second.pin = std::move(pin);
+}
+
+bool ValueMemory::not_sealed(const std::byte* start) {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(start);
+  if (found == allocations_.end() || found->second.state != State::kFrozen) return false;
+  found->second.state = State::kKept;
+  return true;
+}
+
+void ValueMemory::outcome_unknown(const std::byte* start) {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(start);
+  if (found != allocations_.end()) static_cast<void>(detach(found->second));
+}
+
+std::optional<LeasedRange> ValueMemory::detach(Allocation& allocation) {
+  if (allocation.state == State::kSealed || allocation.state == State::kPrivate) return std::nullopt;
+  if (allocation.state == State::kWritable) {
+    const int fd = allocation.range.memory->fd.get();
+    if (!allocation.mapping.become_copy_on_write(fd, allocation.range.offset).is_ok()) return std::nullopt;
+    allocation.state = State::kKept;
+  }
+  if (!os::detach_from_file(allocation.mapping.data(), allocation.mapping.bytes()).is_ok()) return std::nullopt;
+  const bool had_range = allocation.has_range();
+  allocation.state = State::kPrivate;
+  LeasedRange range = std::move(allocation.range);
+  return had_range ? std::optional(std::move(range)) : std::nullopt;
+}
+
+void ValueMemory::make_private(Client& client) {
+  std::vector<LeasedRange> unused;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [start, allocation] : allocations_) {
+      if (allocation.owner != client.number()) continue;
+      if (auto range = detach(allocation)) unused.push_back(*std::move(range));
+    }
+  }
+  for (const LeasedRange& range : unused)
+    client.return_value_lease(range);
+}
+
+// ---- fork ----
+
+// Children inherit values as they are, and neither process sees what the other writes: shared memory cannot do that, so
+// what is not sealed becomes private. The lease pools are locked by now; ranges are returned after the fork.
+void ValueMemory::before_fork() {
+  mutex_.lock();
+  for (auto& [start, allocation] : allocations_) {
+    if (auto range = detach(allocation)) {
+      if (auto client = allocation.client.lock()) after_fork_.emplace_back(std::move(client), *std::move(range));
+    }
+    // Without memory for a copy, touching it in the child raises SIGSEGV; wrong bytes would be worse.
+    if (!allocation.is_inherited()) static_cast<void>(allocation.mapping.dont_fork().is_ok());
+  }
+}
+
+void ValueMemory::after_fork_in_parent() { mutex_.unlock(); }
+
+void ValueMemory::return_after_fork(Client& client) {
+  std::vector<std::pair<std::shared_ptr<Client>, LeasedRange>> unused;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& entry : after_fork_) {
+      if (entry.first.get() == &client) unused.push_back(std::move(entry));
+    }
+    std::erase_if(after_fork_, [](const auto& entry) { return entry.first == nullptr; });
+  }
+  for (const auto& [owner, range] : unused)
+    client.return_value_lease(range);
+}
+
+void ValueMemory::after_fork_in_child() {
+  // The parent returns the ranges. Not destroyed: their memory is not mapped here.
+  static_cast<void>(new decltype(after_fork_)(std::move(after_fork_)));
+  after_fork_.clear();
+  for (auto& [start, allocation] : allocations_) {
+    if (!allocation.is_inherited()) allocation.mapping.leak();  // not mapped here: others may use the addresses
+    if (allocation.state != State::kSealed) allocation.client.reset();
+  }
+  mutex_.unlock();
+}
+
+}  // namespace entrepot
