@@ -10,6 +10,7 @@ from benchmarks.commands.admission import add_admission
 from benchmarks.commands.checkpoints import add_checkpoints
 from benchmarks.commands.clients import add_clients
 from benchmarks.commands.cluster import add_cluster
+from benchmarks.commands.decoding import add_decoding
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
 from benchmarks.commands.placement import add_placement
@@ -37,6 +38,7 @@ def main() -> int:
     add_cluster(commands)
     add_policy(commands)
     add_drops(commands)
+    add_decoding(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code

@@ -4,6 +4,7 @@ Store ── Session           the connection, the session's handle, whether it 
   ├───── ObjectAccess      its objects: DirectObjects, or DurableObjects around them
   ├───── LocalitySets      how they are used
   ├───── Residency         where they are
+  ├───── FileReader        files decoded into the store; created by the first read
   └───── Opener            how another store is opened, for pickling; injected, as it is above this module
 """
 
@@ -37,6 +38,9 @@ from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
     from entrepot._collections.builder import CollectionBuilder
+    from entrepot._readers.file_reader import FileReader
+    from entrepot._readers.formats import Format
+    from entrepot._readers.sources import PathArgument
 
 _MAX_ATTEMPTS = 64  # attempts to resolve a name that is rebound faster than its object can be read
 
@@ -56,13 +60,15 @@ class Store:
     def __init__(self) -> None:
         raise InvalidArgument("create a Store with entrepot.connect()")
 
-    # All set by _open, and never again, except that close() replaces _get_small.
+    # All set by _open, and never again, except that close() replaces _get_small, and the first read of a file sets
+    # _file_reader: in one step, so that threads need no lock.
     _session: Session
     _objects: ObjectAccess
     _locality_sets: LocalitySets
     _residency: Residency
     _opener: Opener
     _get_small: Callable[[bytes], bytes | None]
+    _file_reader: FileReader | None
 
     @classmethod
     def _open(
@@ -86,6 +92,7 @@ class Store:
         store._get_small = session.client.raw.get_small
         store._locality_sets = LocalitySets(session)
         store._residency = Residency(session)
+        store._file_reader = None
         try:
             store._objects = access_to(session, durable, inherited)
         except BaseException:
@@ -671,6 +678,106 @@ class Store:
         """
         return self._objects.recall(self, oid, life)
 
+    # --- files, decoded once for all processes of this host
+
+    def read_parquet(
+        self,
+        path: PathArgument | Sequence[PathArgument],
+        *,
+        columns: Sequence[str] | None = None,
+        filters: Any = None,
+        dictionary: Sequence[str] = (),
+        storage_options: Mapping[str, Any] | None = None,
+        timeout: float | None = 600,
+    ) -> Any:
+        """Return the table in a Parquet file, decoded at most once as long as there is room for it.
+
+            orders = store.read_parquet("s3://bucket/orders.parquet", columns=["day", "total"])
+
+        Whoever asks first, in whatever session or scope, decodes the file into the store; others who ask meanwhile
+        wait, and all get views of the same memory. The table is kept until memory is short or the file has changed, and
+        is then decoded again on demand; what was read stays valid. It is equal to what ``pyarrow.parquet.read_table``
+        returns.
+
+        Args:
+            path: a local path or a URL that fsspec knows, of a file, a directory (with partitions as in
+                ``year=2020/``) or a pattern (``*``, ``?``, ``[...]``); or a list of files.
+            columns: names, in the order of the result; ``"a.b"`` is the field ``b`` of the struct ``a``. Default: all.
+            filters: which rows: a ``pyarrow.compute.Expression``, or tuples such as ``[("year", ">", 2020)]``.
+                Default: all.
+            dictionary: names of text columns to read dictionary-encoded.
+            storage_options: passed to fsspec's driver: credentials, endpoints.
+            timeout: seconds to wait for another process that decodes the file; None: no limit. What this call decodes
+                itself takes as long as it takes.
+
+        Returns:
+            A ``pyarrow.Table`` in shared memory. If the file system tells neither a version nor a modification time,
+            the table is in private memory and decoded by each call; the logger ``entrepot`` warns once.
+
+        Raises:
+            FileNotFoundError: there is no such file, or no file matches.
+            InvalidArgument: an unknown column, a malformed argument, or fsspec or a driver of it is not installed.
+            StoreFull: the table does not fit.
+            Timeout: the other process took longer, or the file changed during each of five attempts.
+            StoreUnavailable: the daemon cannot be reached.
+            Anything that pyarrow or fsspec raises, for a damaged file, say.
+        """
+        from entrepot._readers.formats import Parquet
+
+        return self._read_file(path, storage_options, Parquet(columns, filters, dictionary), timeout)
+
+    def read_csv(
+        self,
+        path: PathArgument,
+        *,
+        columns: Sequence[str] | None = None,
+        dictionary: Sequence[str] = (),
+        read_options: Any = None,
+        parse_options: Any = None,
+        convert_options: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        timeout: float | None = 600,
+    ) -> Any:
+        """Return the table in a CSV file, as ``pyarrow.csv.read_csv`` reads it; otherwise as :meth:`read_parquet`.
+
+        Args:
+            path: one file; compressed if its name ends in ``.gz``, ``.bz2``, ``.zst`` or ``.lz4``.
+            columns: names, in the order of the result. Default: all.
+            dictionary: names of columns to encode as dictionaries.
+            read_options, parse_options, convert_options: of ``pyarrow.csv``, except for functions in them. Default:
+                pyarrow's.
+            storage_options, timeout: as for ``read_parquet``.
+
+        Raises:
+            As ``read_parquet``. InvalidArgument also for a directory or several files.
+        """
+        from entrepot._readers.formats import Csv
+
+        decoder = Csv(columns, dictionary, read_options, parse_options, convert_options)
+        return self._read_file(path, storage_options, decoder, timeout)
+
+    def read_ipc(
+        self,
+        path: PathArgument,
+        *,
+        columns: Sequence[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        timeout: float | None = 600,
+    ) -> Any:
+        """Return the table in an Arrow IPC file (Feather) or stream; otherwise as :meth:`read_parquet`.
+
+        Args:
+            path: one file; which of the two formats it has is detected.
+            columns: names, in the order of the result. Default: all.
+            storage_options, timeout: as for ``read_parquet``.
+
+        Raises:
+            As ``read_parquet``. InvalidArgument also for a directory or several files.
+        """
+        from entrepot._readers.formats import Ipc
+
+        return self._read_file(path, storage_options, Ipc(columns), timeout)
+
     # --- the store
 
     def allocating(self) -> Allocating:
@@ -705,6 +812,8 @@ class Store:
         try:
             self._objects.flush(None)
         finally:
+            if self._file_reader is not None:
+                self._file_reader.close()
             self._get_small = _nothing  # so that a get takes the way on which it is refused
             self._session.close()
 
@@ -798,6 +907,22 @@ class Store:
         if locality_set is not None or consumers is not None:
             item = self._locality_sets.with_usage(item, locality_set, consumers)
         return oid, item
+
+    def _read_file(
+        self,
+        path: PathArgument | Sequence[PathArgument],
+        options: Mapping[str, Any] | None,
+        decoder: Format,
+        timeout: float | None,
+    ) -> Any:
+        from entrepot._readers.file_reader import FileReader  # here, because most processes read no files
+        from entrepot._readers.sources import source_of
+
+        source = source_of(path, options)
+        reader = self._file_reader
+        if reader is None:
+            reader = self._file_reader = FileReader(self._session)  # a second one, of another thread, closes itself
+        return reader.read(self, source, decoder, timeout)
 
     def _put_item(self, item: _core.Item) -> tuple[int, int, bool]:
         return self._objects.put_item(self, item)
