@@ -25,6 +25,11 @@ def current_settings() -> Settings:
     return resolve(lookup_option=option)
 
 
+def allocates() -> bool:
+    """Return whether tasks' large values are made in the store; an invalid setting is reported by the task."""
+    return bool(os.environ.get("ENTREPOT_ALLOCATE") or option("allocate"))
+
+
 def default_scope() -> str:
     """Return the scope of this Airflow installation, derived from its home directory."""
     return folder_scope("airflow", os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow"))

@@ -51,6 +51,13 @@ def get_provider_info() -> dict[str, Any]:
                         default="4096",
                         kind="integer",
                     ),
+                    "allocate": option(
+                        "Whether NumPy and Arrow make tasks' large values in the store, so that passing them on copies "
+                        "nothing.",
+                        example="True",
+                        default="False",
+                        kind="boolean",
+                    ),
                     "allow_pickle": option(
                         "Whether to accept pickled values: yes, no, or listed (only the classes in [core] "
                         "allowed_deserialization_classes). Unset: yes unless the store is shared between users, "

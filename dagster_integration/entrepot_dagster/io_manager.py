@@ -21,7 +21,7 @@ from dagster import (
     OutputContext,
 )
 from entrepot.errors import InvalidArgument, ObjectNotFound
-from entrepot_io.connections import session_store
+from entrepot_io.connections import make_values_in_store, session_store
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
 from entrepot_io.settings import Settings, copy_mode, resolve
@@ -60,6 +60,10 @@ class EntrepotIOManager(ConfigurableIOManager):
         default=None, description="How long a run's outputs are kept after their last use; unset: 24 hours."
     )
 
+    allocate: bool | None = Field(
+        default=None,
+        description="Whether NumPy and Arrow make steps' large values in the store; unset: ENTREPOT_ALLOCATE, else no.",
+    )
     policy: str | None = Field(
         default=None, description="Policy file for checkpoints and failover; unset: ENTREPOT_POLICY; off: no policy."
     )
@@ -90,9 +94,13 @@ class EntrepotIOManager(ConfigurableIOManager):
 
         Raises:
             PolicyError: the policy is invalid or, before a run's first step, its targets are not writable.
+            StoreUnavailable: values are to be made in the store (``allocate``), and it cannot be reached.
         """
         self._instance = context.instance
         self._step_policy = None
+        settings = self._settings()
+        if settings.allocate:
+            make_values_in_store(settings.address, settings.scope or default_scope(self._instance))
         binding = self.policy_binding()
         if binding is not None and context.run is not None and self._instance is not None:
             from entrepot_dagster.policy.policy_runtime import check_targets, register_run
@@ -258,7 +266,11 @@ class EntrepotIOManager(ConfigurableIOManager):
 
     def _settings(self) -> Settings:
         return resolve(
-            address=self.address, scope=self.scope, session_ttl=self.session_ttl_seconds, copy=self.copy_mode
+            address=self.address,
+            scope=self.scope,
+            session_ttl=self.session_ttl_seconds,
+            copy=self.copy_mode,
+            allocate=self.allocate,
         )
 
     def _store(self, output_key: OutputKey, settings: Settings) -> Any:

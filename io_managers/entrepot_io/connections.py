@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
 
 if TYPE_CHECKING:
-    from entrepot import Store
+    from entrepot import Allocating, Store
 
 PickleRule = tuple[bool | None, Callable[[str], bool] | None]
 
 _lock = threading.Lock()
 # Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE.
 _stores: dict[tuple[str | None, str, PickleRule, str | None], Store] = {}
+_allocating: tuple[Store, Allocating] | None = None  # guarded by _lock
 # Replaced as a whole by the process's orchestrator; read at each use of a store.
 _pickle_rule: PickleRule = (None, None)
 
@@ -104,11 +105,36 @@ def _connect(address: str | None, scope: str, session: str, pickle_rule: PickleR
     )
 
 
+def make_values_in_store(address: str | None, scope: str) -> None:
+    """Let NumPy and Arrow make large values in the store (``Store.allocating``), in this process, until ``close_all``.
+
+    Does nothing if that is so already.
+
+    Args:
+        address, scope: as for :func:`scope_store`.
+
+    Raises:
+        StoreUnavailable: nothing answers at that address.
+    """
+    global _allocating
+    store = scope_store(address, scope)
+    with _lock:
+        if _allocating is None or _allocating[0] is not store:
+            former, _allocating = _allocating, (store, store.allocating())
+            if former is not None:
+                former[1].stop()
+            _allocating[1].start()
+
+
 def close_all() -> None:
     """Close this process's connections. Values already read stay valid; the next use opens new connections."""
+    global _allocating
     with _lock:
         stores = list(_stores.values())
         _stores.clear()
+        if _allocating is not None:
+            _allocating[1].stop()
+            _allocating = None
     for store in stores:
         store.close()
 

@@ -28,6 +28,8 @@ class Settings:
         copy: how values are read: ``"never"`` (read-only), ``"on_write"`` or ``"always"``. ``ENTREPOT_COPY``.
         inline_below: bytes of plain JSON below which a value stays in the orchestrator, if that has a place for it;
             default 4096. ``ENTREPOT_INLINE_BELOW``.
+        allocate: whether NumPy and Arrow make tasks' large values in the store (``Store.allocating``); default no.
+            ``ENTREPOT_ALLOCATE``.
     """
 
     address: str | None
@@ -35,6 +37,7 @@ class Settings:
     session_ttl: float
     copy: CopyMode
     inline_below: int
+    allocate: bool = False
 
 
 def resolve(
@@ -44,13 +47,14 @@ def resolve(
     session_ttl: float | str | None = None,
     copy: str | None = None,
     inline_below: int | str | None = None,
+    allocate: bool | str | None = None,
     lookup_option: Callable[[str], str | None] | None = None,
 ) -> Settings:
     """Resolve all settings.
 
     Args:
-        address, scope, session_ttl, copy, inline_below: the user's arguments; ``None`` falls through to the next
-            source.
+        address, scope, session_ttl, copy, inline_below, allocate: the user's arguments; ``None`` falls through to the
+            next source.
         lookup_option: looks up an option in the orchestrator's configuration, by the attribute's name.
 
     Raises:
@@ -75,6 +79,7 @@ def resolve(
         session_ttl=parse_ttl(find("session_ttl", session_ttl)),
         copy=copy_mode(text("copy", copy)),
         inline_below=_bytes("inline_below", find("inline_below", inline_below)),
+        allocate=_switch("allocate", find("allocate", allocate)),
     )
 
 
@@ -101,3 +106,14 @@ def _bytes(name: str, value: str | float | None) -> int:
     if count < 0:
         raise InvalidArgument(f"{name} must be a non-negative number of bytes, not {value!r}")
     return count
+
+
+def _switch(name: str, value: str | float | None) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    text = str(value).strip().lower()
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise InvalidArgument(f"{name} must be true or false, not {value!r}")

@@ -47,6 +47,25 @@ def advise_read_only(error: Exception, node: Node) -> None:
         logger.error("Node '%s': %s", node.name, advice(setting_hint))
 
 
+def make_values_in_store() -> None:
+    """Let NumPy and Arrow make the values of nodes in the store, if that is set (``ENTREPOT_ALLOCATE``).
+
+    Raises:
+        InvalidArgument: the setting is neither true nor false.
+        StoreUnavailable: the store cannot be reached.
+    """
+    if "entrepot_kedro.dataset" not in sys.modules:  # then no dataset is in the store
+        return
+    from entrepot_io import connections
+    from entrepot_io.settings import resolve
+
+    from entrepot_kedro.values.sessions import default_scope
+
+    settings = resolve()
+    if settings.allocate:
+        connections.make_values_in_store(settings.address, settings.scope or default_scope())
+
+
 class EntrepotHooks:
     """Reports sessions, runs and nodes to the policy and to the cleanup after runs."""
 
@@ -121,7 +140,8 @@ class EntrepotHooks:
 
     @hook_impl
     def before_node_run(self, node: Node, catalog: Any, inputs: dict[str, Any]) -> None:
-        """Prepare retries for a node whose inputs are loaded."""
+        """Prepare memory and retries for a node whose inputs are loaded."""
+        make_values_in_store()
         binding = policy_registry.active()
         if binding is not None:
             from entrepot_kedro.policy.node_retries import enable_retries

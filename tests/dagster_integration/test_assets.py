@@ -29,10 +29,11 @@ from dagster import (
     materialize,
 )
 from dagster_shared.libraries import DagsterLibraryRegistry
+from entrepot import _core
 from entrepot.errors import InvalidArgument, InvalidReference, ObjectLost, ObjectNotFound
 from entrepot_dagster import EntrepotIOManager
 from entrepot_dagster.values.keys import default_scope, key_of_asset
-from entrepot_io.connections import session_store
+from entrepot_io.connections import close_all, session_store
 from entrepot_io.reference import Reference
 
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -356,3 +357,26 @@ def test_every_field_comes_from_a_variable(monkeypatch: pytest.MonkeyPatch, daem
     monkeypatch.delenv("MY_TTL")
     with pytest.raises(InvalidArgument, match="MY_TTL, which is not set"):
         manager.process_config_and_initialize()
+
+
+@asset
+def large() -> Any:
+    return np.arange(500_000)
+
+
+@asset
+def larger(large: Any) -> Any:
+    return np.concatenate([large, large])
+
+
+@pytest.mark.parametrize("setting", ["argument", "variable", "none"])
+def test_values_are_made_in_the_store_if_asked_for(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if setting == "variable":
+        monkeypatch.setenv("ENTREPOT_ALLOCATE", "1")
+    manager = EntrepotIOManager(allocate=True) if setting == "argument" else EntrepotIOManager()
+    instance = DagsterInstance.ephemeral()
+    sealed = _core.value_memory()["sealed"]
+    result = materialize([large, larger], resources={"io_manager": manager}, instance=instance)
+    assert _core.value_memory()["sealed"] - sealed == (0 if setting == "none" else 2)
+    np.testing.assert_array_equal(result.asset_value("larger"), np.tile(np.arange(500_000), 2))
+    close_all()

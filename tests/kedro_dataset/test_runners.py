@@ -12,10 +12,13 @@ import entrepot
 import numpy as np
 import pandas as pd
 import pytest
+from entrepot import _core
 from entrepot.errors import ObjectExists, ObjectNotFound, StoreUnavailable
 from entrepot_io.connections import close_all, scope_store
 from entrepot_io.keys import kedro_key
 from entrepot_kedro import EntrepotDataset, EntrepotParallelRunner
+from entrepot_kedro.hooks import EntrepotHooks
+from kedro.framework.hooks.manager import _create_hook_manager
 from kedro.io import AbstractDataset, DataCatalog, DatasetError, SharedMemoryDataCatalog
 from kedro.pipeline import node, pipeline
 from kedro.runner import AbstractRunner, ParallelRunner, SequentialRunner, ThreadRunner
@@ -292,3 +295,21 @@ def test_writing_returns_the_size_of_a_small_value() -> None:
     assert dataset.write_direct(np.arange(10)).nbytes == 80
     (info,) = scope_store(None, SCOPE).session("kept").list()
     assert info.nbytes == 80
+
+
+@pytest.mark.parametrize("setting", ["1", "0"])
+def test_nodes_make_values_in_the_store_if_asked_for(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENTREPOT_ALLOCATE", setting)
+    hooks = _create_hook_manager()
+    hooks.register(EntrepotHooks())
+    job = pipeline(
+        [
+            node(lambda: np.arange(500_000), None, "first", name="first"),
+            node(lambda first: np.concatenate([first, first]), "first", "second", name="second"),
+        ]
+    )
+    catalog = DataCatalog.from_config(CATALOG)
+    sealed = _core.value_memory()["sealed"]
+    SequentialRunner().run(job, catalog, hooks)
+    assert _core.value_memory()["sealed"] - sealed == (2 if setting == "1" else 0)
+    np.testing.assert_array_equal(catalog["second"].load(), np.tile(np.arange(500_000), 2))

@@ -65,6 +65,7 @@ _ERRORS = (
     "VersionMismatch",
 )
 _MODULE_BY_NAME = {
+    "Allocating": "entrepot._client.allocating",
     "Blob": "entrepot._codecs.blob",
     "Collection": "entrepot._collections.collection",
     "CollectionBuilder": "entrepot._collections.builder",
@@ -81,6 +82,7 @@ _MODULE_BY_NAME = {
 }
 __all__ = [
     "AccessDenied",
+    "Allocating",
     "Blob",
     "BuildMismatch",
     "Collection",

@@ -1,0 +1,31 @@
+"""Listener that lets NumPy and Arrow make a task's large values in the store: the option ``allocate``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow.listeners import hookimpl
+from entrepot.errors import StoreUnavailable
+from entrepot_io.connections import make_values_in_store
+
+from entrepot_airflow.configuration import current_settings, default_scope
+
+log = logging.getLogger(__name__)
+
+
+@hookimpl
+def on_task_instance_running(previous_state: Any, task_instance: Any) -> None:
+    """Begin in the task's process, before its code runs.
+
+    Raises:
+        InvalidArgument: the setting is neither true nor false.
+    """
+    settings = current_settings()
+    if not settings.allocate:
+        return
+    try:
+        make_values_in_store(settings.address, settings.scope or default_scope())
+    except StoreUnavailable as error:
+        # The task may pass nothing on; if it does, that fails with the same reason.
+        log.warning("Entrepot: the task's values are made in its own memory: %s", error)

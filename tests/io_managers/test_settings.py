@@ -1,0 +1,28 @@
+"""Settings that all plugins share."""
+
+from __future__ import annotations
+
+import pytest
+from entrepot.errors import InvalidArgument
+from entrepot_io.settings import resolve
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1", True), ("True", True), (" on ", True), ("0", False), ("no", False)]
+)
+def test_allocate_is_a_switch(monkeypatch: pytest.MonkeyPatch, text: str, expected: bool) -> None:
+    monkeypatch.setenv("ENTREPOT_ALLOCATE", text)
+    assert resolve().allocate is expected
+    assert resolve(allocate=not expected).allocate is not expected
+
+
+def test_allocate_is_off_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENTREPOT_ALLOCATE", raising=False)
+    assert resolve().allocate is False
+    assert resolve(lookup_option={"allocate": "true"}.get).allocate is True
+
+
+def test_a_mistyped_switch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENTREPOT_ALLOCATE", "ture")
+    with pytest.raises(InvalidArgument, match="allocate must be true or false, not 'ture'"):
+        resolve()
