@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 PickleRule = tuple[bool | None, Callable[[str], bool] | None]
 
 _lock = threading.Lock()
-# Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE.
-_stores: dict[tuple[str | None, str, PickleRule, str | None], Store] = {}
+# Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, ENTREPOT_OBJECT_STRINGS.
+_stores: dict[tuple[str | None, str, PickleRule, str | None, str | None], Store] = {}
 _allocating: tuple[Store, Allocating] | None = None  # guarded by _lock
 # Replaced as a whole by the process's orchestrator; read at each use of a store.
 _pickle_rule: PickleRule = (None, None)
@@ -55,7 +55,14 @@ def scope_store(address: str | None, scope: str) -> Store:
 
     # Whatever connect() would look up is part of the key, because a test or a notebook may change it.
     pickle_rule = _pickle_rule
-    key = (address or os.environ.get("ENTREPOT_ADDRESS"), scope, pickle_rule, os.environ.get("ENTREPOT_ALLOW_PICKLE"))
+    environment = os.environ.get
+    key = (
+        address or environment("ENTREPOT_ADDRESS"),
+        scope,
+        pickle_rule,
+        environment("ENTREPOT_ALLOW_PICKLE"),
+        environment("ENTREPOT_OBJECT_STRINGS"),
+    )
     with _lock:
         store = _stores.get(key)
         if store is None or store.closed:

@@ -6,7 +6,9 @@ import sys
 from typing import Any
 
 # Only libraries whose `shape` is a cheap tuple of numbers; elsewhere, reading it may start a computation.
-_LIBRARIES_WITH_SHAPE = frozenset({"numpy", "pandas", "polars", "pyarrow", "scipy", "torch", "cupy", "xarray"})
+_LIBRARIES_WITH_SHAPE = frozenset(
+    {"numpy", "pandas", "polars", "pyarrow", "scipy", "torch", "cupy", "xarray", "jax", "jaxlib"}
+)
 
 
 def type_name(value: Any) -> str:

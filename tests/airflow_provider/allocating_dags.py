@@ -1,4 +1,4 @@
-"""A DAG whose tasks make large values; run as a script, executes it. Each task records whether they are in the store."""
+"""A DAG whose tasks make large values; run as a script, executes it. The last task records what was sealed in place."""
 
 from __future__ import annotations
 

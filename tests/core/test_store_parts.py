@@ -211,5 +211,6 @@ def test_a_store_is_opened_again_by_what_it_was_given(daemon: Any) -> None:
             reopen: Callable[..., Any] = other.__reduce__()[0]
         assert isinstance(reopen, partial)
         assert reopen.func is fake_connect
-    assert reopen() == ((daemon.address,), {"session": "other", "scope": "tests", "allow_pickle": True})
+    options = {"session": "other", "scope": "tests", "allow_pickle": True, "object_strings": "object"}
+    assert reopen() == ((daemon.address,), options)
     assert b"entrepot" in pickle.dumps(entrepot.connect)

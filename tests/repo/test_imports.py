@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = [
-    *("numpy", "pyarrow", "pandas", "polars", "airflow", "dagster", "kedro", "kubernetes"),
+    *("numpy", "pyarrow", "pandas", "polars", "scipy", "sklearn", "xarray", "jax", "torch"),
+    *("airflow", "dagster", "kedro", "kubernetes"),
     *("fsspec", "prometheus_client", "pydantic", "ruamel", "yaml"),
 ]
 PACKAGES = {

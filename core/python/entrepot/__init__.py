@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from entrepot._client.locality import LocalitySet as LocalitySet
     from entrepot._client.pins import Pin as Pin
     from entrepot._codecs.blob import Blob as Blob
+    from entrepot._codecs.own_codecs import codec as codec
     from entrepot._collections.builder import CollectionBuilder as CollectionBuilder
     from entrepot._collections.collection import Collection as Collection
     from entrepot._store.connection import connect as connect
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from entrepot.durable import Durable as Durable
     from entrepot.errors import AccessDenied as AccessDenied
     from entrepot.errors import BuildMismatch as BuildMismatch
+    from entrepot.errors import CodecFailed as CodecFailed
     from entrepot.errors import CorruptData as CorruptData
     from entrepot.errors import EntrepotError as EntrepotError
     from entrepot.errors import InstanceLost as InstanceLost
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 _ERRORS = (
     "AccessDenied",
     "BuildMismatch",
+    "CodecFailed",
     "CorruptData",
     "EntrepotError",
     "InstanceLost",
@@ -85,6 +88,7 @@ __all__ = [
     "Allocating",
     "Blob",
     "BuildMismatch",
+    "CodecFailed",
     "Collection",
     "CollectionBuilder",
     "CorruptData",
@@ -123,6 +127,10 @@ def __getattr__(name: str) -> Any:
         from entrepot._extension import load
 
         value = load()
+    elif name == "codec":  # the module, which is also the decorator
+        from importlib import import_module
+
+        value = import_module("entrepot.codec")
     elif name in _MODULE_BY_NAME:
         from importlib import import_module
 

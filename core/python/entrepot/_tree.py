@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 
-from entrepot.errors import CorruptData, VersionMismatch
+from entrepot.errors import CodecFailed, CorruptData, VersionMismatch
 
 TREE_FORMAT_VERSION = 2
 _PLAIN_VERSION = 1  # written if the tree holds no bytes of the value itself; older programs can read it too
@@ -41,11 +41,30 @@ def pack_tree(root: Node, inlined: int = 0) -> bytes:
     Args:
         root: the value's node.
         inlined: how many of the value's own bytes are stored in nodes instead of buffers (``Encoder.inlined``).
+
+    Raises:
+        CodecFailed: a codec put something into a node that msgpack cannot represent.
     """
     sized = inlined and root.codec != _SHORT_BYTES_CODEC
     top = [TREE_FORMAT_VERSION, inlined, _to_list(root)] if sized else [_PLAIN_VERSION, _to_list(root)]
-    packed: Any = msgpack.packb(top, use_bin_type=True)
+    try:
+        packed: Any = msgpack.packb(top, use_bin_type=True)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CodecFailed(
+            f"the codec {_culprit(root)!r} described a value by something that metadata cannot hold: {error}; nothing "
+            "was stored. Params may be None, bool, int within 64 bits, float, str, bytes, list and dict"
+        ) from error
     return bytes(packed)
+
+
+def _culprit(node: Node) -> str:
+    """Return the codec of the innermost node that msgpack cannot pack."""
+    for child in node.children:
+        try:
+            msgpack.packb(_to_list(child), use_bin_type=True)
+        except Exception:  # what is wrong with it has been caught before
+            return _culprit(child)
+    return node.codec
 
 
 def unpack_tree(data: Any) -> Node:

@@ -11,6 +11,9 @@ For a ``put``, the registry finds the codec by the value's type (:meth:`CodecReg
 Other packages register codecs through the entry-point group ``entrepot.codecs``: each entry names a function without
 arguments that returns a list of :class:`CodecSpec`. Specs name their types as strings, so nothing is imported until a
 value of that type is put or an object of that codec is read.
+
+This module is also a decorator, ``@entrepot.codec(type, name=..., version=...)``, which registers a codec for a type of
+the user's own in this process; see :mod:`entrepot._codecs.own_codecs`.
 """
 
 from __future__ import annotations
@@ -19,33 +22,53 @@ import importlib
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, Literal
 
+from entrepot._codec_registry import PICKLE_CODEC as PICKLE_CODEC
+from entrepot._codec_registry import AllowPickle as AllowPickle
+from entrepot._codec_registry import AnyCodec, full_name
+from entrepot._codec_registry import CodecRegistry as CodecRegistry
+from entrepot._codec_specs import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
+from entrepot._codec_specs import CodecSpec as CodecSpec
 from entrepot._tree import MAX_DEPTH as MAX_DEPTH
 from entrepot._tree import TREE_FORMAT_VERSION as TREE_FORMAT_VERSION
 from entrepot._tree import Node as Node
 from entrepot._tree import inlined_bytes as inlined_bytes
 from entrepot._tree import pack_tree as pack_tree
 from entrepot._tree import unpack_tree as unpack_tree
-from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType, VersionMismatch
+from entrepot.errors import (
+    CodecFailed,
+    CorruptData,
+    EntrepotError,
+    UnsupportedType,
+    VersionMismatch,
+)
 
-ENTRY_POINT_GROUP = "entrepot.codecs"
-COMPANION = "entrepot_io.codecs"  # shipped with this package; importing it by name is far faster than entry points
-PICKLE_CODEC = "python.pickle"
-
-# Whether pickled values are accepted. A function accepts only the classes and functions whose full names it permits.
-AllowPickle = bool | Callable[[str], bool]
 CopyMode = Literal["never", "on_write", "always"]
 COPY_MODES: tuple[CopyMode, ...] = ("never", "on_write", "always")
+# What columns of text that were put with dtype object are returned as.
+ObjectStrings = Literal["object", "arrow"]
+
+
+class NeverPickled(UnsupportedType):
+    """Raised by a codec's ``encode`` for a value that must not be pickled instead."""
 
 
 class Codec(ABC):
-    """Turns values of some types into nodes and back. Instances are stateless and shared between threads."""
+    """Turns values of some types into nodes and back. Instances are stateless and shared between threads.
 
-    name: ClassVar[str]
-    version: ClassVar[int] = 1
+    Attributes:
+        name: registry name, stored in every node.
+        version: version of the codec's own format, stored in every node.
+        pickles: whether it pickles its values; a container of them is then pickled as a whole, so that references
+            between its parts are preserved.
+    """
+
+    name: str
+    version: int = 1
+    pickles: bool = False
 
     @abstractmethod
     def encode(self, value: Any, encoder: Encoder) -> Node:
@@ -53,7 +76,7 @@ class Codec(ABC):
 
         Raises:
             UnsupportedType: this value cannot be preserved exactly although its type is supported; the registry then
-                falls back to the pickle codec if that is allowed.
+                falls back to the pickle codec if that is allowed, unless it is :class:`NeverPickled`.
         """
 
     @abstractmethod
@@ -63,23 +86,6 @@ class Codec(ABC):
         Raises:
             CorruptData: the node does not describe a value of this codec.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class CodecSpec:
-    """A codec's location and the types that it supports.
-
-    Attributes:
-        name: registry name, stored in every object.
-        target: ``"module:Class"``, imported on first use.
-        types: exact types as ``"module:qualname"`` (``type(v).__module__ + ":" + type(v).__qualname__``).
-        base_types: types whose subclasses are supported too; the first match in method resolution order wins.
-    """
-
-    name: str
-    target: str
-    types: tuple[str, ...] = ()
-    base_types: tuple[str, ...] = ()
 
 
 class Encoder:
@@ -128,6 +134,7 @@ class Encoder:
 
         Raises:
             UnsupportedType: no codec supports it and pickling is off, or it is nested deeper than ``MAX_DEPTH``.
+            CodecFailed: the codec raised an error of its own.
         """
         if self._depth >= MAX_DEPTH:
             raise UnsupportedType(
@@ -141,14 +148,32 @@ class Encoder:
                 return codec.encode(value, self)
             mark = self._mark()
             try:
-                return codec.encode(value, self)
-            except UnsupportedType:
-                if not self.allow_pickle:
+                return self.encode_with(codec, value)
+            except UnsupportedType as error:
+                if not self.allow_pickle or isinstance(error, NeverPickled):
                     raise
                 self._rewind(mark)
                 return self.registry.by_name(PICKLE_CODEC).encode(value, self)
         finally:
             self._depth -= 1
+
+    def encode_with(self, codec: AnyCodec, value: Any) -> Node:
+        """Encode a value with this codec; errors that are not Entrepot's become ``CodecFailed``."""
+        try:
+            node: Any = codec.encode(value, self)
+        except (EntrepotError, MemoryError):
+            raise
+        except Exception as error:  # a codec of another package, or of the user
+            raise CodecFailed(
+                f"the codec {codec.name!r} failed to encode a value of type {full_name(type(value))}: "
+                f"{type(error).__name__}: {error}; nothing was stored"
+            ) from error
+        if type(node) is not Node:
+            raise CodecFailed(
+                f"the codec {codec.name!r} returned a {type(node).__name__}, not a Node, for a value of type "
+                f"{full_name(type(value))}; nothing was stored"
+            )
+        return node
 
     def _mark(self) -> tuple[int, int]:
         return len(self.buffers), self.inlined
@@ -171,6 +196,7 @@ class Decoder:
         store: the ``entrepot.Store`` that the object is read from, for codecs whose values refer to other objects;
             None: no store.
         private: called like ``buffer``; returns a private, writable image. Default: a copy.
+        object_strings: what columns of text that were put with dtype ``object`` are returned as.
     """
 
     def __init__(
@@ -183,10 +209,12 @@ class Decoder:
         allow_pickle: AllowPickle = True,
         store: Any = None,
         private: Callable[[int], Any] | None = None,
+        object_strings: ObjectStrings = "object",
     ) -> None:
         self.registry = registry
         self.copy: CopyMode = copy
         self.store = store
+        self.object_strings: ObjectStrings = object_strings
         self._private = private or (lambda index: bytearray(buffer(index)))
         self.allow_pickle = allow_pickle
         self._buffer = buffer
@@ -208,6 +236,7 @@ class Decoder:
             copy="on_write",
             allow_pickle=self.allow_pickle,
             store=self.store,
+            object_strings=self.object_strings,
         )
 
     def buffer(self, index: int) -> Any:
@@ -221,7 +250,12 @@ class Decoder:
         return self._buffer(index)
 
     def decode(self, node: Node) -> Any:
-        """Rebuild a nested value."""
+        """Rebuild a nested value.
+
+        Raises:
+            VersionMismatch: its codec is unknown here, or older than the one that wrote it.
+            CodecFailed: the codec raised an error of its own.
+        """
         if node.codec == PICKLE_CODEC and not self.allow_pickle:
             raise UnsupportedType(
                 "the object contains pickled data and pickling is switched off here; "
@@ -233,138 +267,15 @@ class Decoder:
                 f"the object was written by version {node.version} of the codec {node.codec!r}, "
                 f"but this installation supports up to version {codec.version}: upgrade entrepot here"
             )
-        return codec.decode(node, self)
-
-
-class CodecRegistry:
-    """Finds codecs by type and by name. Thread-safe: its tables are replaced, never modified in place."""
-
-    def __init__(self, specs: Iterable[CodecSpec] = (), *, entry_points: bool = True) -> None:
-        self._lock = threading.Lock()
-        self._entry_points_pending = entry_points  # guarded by _lock
-        self._companion_pending = entry_points  # cleared once, by whichever thread gets there first
-        self._specs: dict[str, CodecSpec] = {}  # replaced under _lock
-        self._exact: dict[str, str] = {}  # replaced under _lock
-        self._bases: dict[str, str] = {}  # replaced under _lock
-        self._by_type: dict[type, Codec] = {}  # cache; entries are added atomically
-        self._instances: dict[str, Codec] = {}  # cache; entries are added atomically
-        self.register(specs)
-
-    def register(self, specs: Iterable[CodecSpec]) -> None:
-        """Add codecs. A name or type that is already taken keeps its first codec.
-
-        Raises:
-            InvalidArgument: a spec's target is not of the form ``module:Class``.
-        """
-        with self._lock:
-            by_name, exact, bases = dict(self._specs), dict(self._exact), dict(self._bases)
-            for spec in specs:
-                if spec.target.count(":") != 1:
-                    raise InvalidArgument(
-                        f"codec {spec.name!r}: target {spec.target!r} does not have the form module:Class"
-                    )
-                by_name.setdefault(spec.name, spec)
-                for type_name in spec.types:
-                    exact.setdefault(type_name, spec.name)
-                for type_name in spec.base_types:
-                    bases.setdefault(type_name, spec.name)
-            self._specs, self._exact, self._bases = by_name, exact, bases
-            self._by_type = {}
-
-    def for_value(self, value: Any, *, allow_pickle: AllowPickle = True) -> Codec:
-        """Return the codec for ``value``'s type, or the pickle codec if there is none and pickling is allowed.
-
-        Raises:
-            UnsupportedType: no codec supports the type, and pickling is not allowed.
-        """
-        cls = type(value)
-        codec = self._by_type.get(cls)
-        if codec is None:
-            codec = self._find(cls)
-            self._by_type[cls] = codec
-        if codec.name == PICKLE_CODEC and not allow_pickle:
-            raise UnsupportedType(
-                f"no codec supports a value of type {cls.__module__}.{cls.__qualname__} and pickling is switched off: "
-                "convert it to bytes, a NumPy array or an Arrow table, register a codec, or allow pickling "
-                "(connect(allow_pickle=True), ENTREPOT_ALLOW_PICKLE=1)"
-            )
-        return codec
-
-    def by_name(self, name: str) -> Codec:
-        """Return the codec with this registry name.
-
-        Raises:
-            VersionMismatch: no installed package provides it.
-            UnsupportedType: the codec needs a package that is not installed.
-        """
-        codec = self._instances.get(name)
-        if codec is not None:
-            return codec
-        spec = self._specs.get(name)
-        for load in (self._load_companion, self._load_entry_points):
-            if spec is None:
-                load()
-                spec = self._specs.get(name)
-        if spec is None:
-            raise VersionMismatch(
-                f"no codec named {name!r} is installed here: install the package (or the newer version) that wrote it"
-            )
-        module_name, _, class_name = spec.target.partition(":")
         try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise UnsupportedType(f"the codec {name!r} needs a package that is not installed here: {error}") from error
-        instance: Codec = getattr(module, class_name)()
-        return self._instances.setdefault(name, instance)
-
-    def names(self) -> list[str]:
-        """Return all registry names, sorted."""
-        self._load_entry_points()
-        return sorted(self._specs)
-
-    def _find(self, cls: type) -> Codec:
-        name = self._exact.get(_type_name(cls))
-        # Searching for other packages' codecs takes about 50 ms; well-known types must not pay for it.
-        for load in (self._load_companion, self._load_entry_points):
-            if name is None:
-                load()
-                name = self._exact.get(_type_name(cls))
-        if name is None:
-            for base in cls.__mro__:
-                name = self._bases.get(_type_name(base))
-                if name is not None:
-                    break
-        return self.by_name(name or PICKLE_CODEC)
-
-    def _load_companion(self) -> None:
-        if not self._companion_pending:
-            return
-        try:
-            self.register(importlib.import_module(COMPANION).codec_specs())
-        except ModuleNotFoundError as error:
-            if error.name not in (COMPANION, COMPANION.partition(".")[0]):
-                raise
-        self._companion_pending = False
-
-    def _load_entry_points(self) -> None:
-        if not self._entry_points_pending:
-            return
-        with self._lock:
-            if not self._entry_points_pending:
-                return
-            from importlib import metadata  # imported late: bytes need no codec, and this takes 10 ms
-
-            entries = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
-        specs: list[CodecSpec] = []
-        for entry in entries:
-            specs.extend(entry.load()())
-        self.register(specs)
-        with self._lock:
-            self._entry_points_pending = False
-
-
-def _type_name(cls: type) -> str:
-    return f"{cls.__module__}:{cls.__qualname__}"
+            return codec.decode(node, self)
+        except (EntrepotError, MemoryError, Warning):
+            raise
+        except Exception as error:  # a codec of another package, or of the user
+            raise CodecFailed(
+                f"the codec {node.codec!r} failed to decode a value that version {node.version} of it wrote: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 _default: CodecRegistry | None = None
@@ -394,3 +305,15 @@ def encode_value(
     encoder = Encoder(registry or default_registry(), allow_pickle=allow_pickle)
     root = encoder.encode(value)
     return pack_tree(root, encoder.inlined), encoder.buffers, root.codec
+
+
+class _CallableModule(ModuleType):
+    """Makes ``entrepot.codec`` the decorator, too."""
+
+    def __call__(self, kind: type, *, name: str | None = None, version: int = 1) -> Callable[[Any], Any]:
+        own_codecs: Any = importlib.import_module("entrepot._codecs.own_codecs")
+        decorator: Callable[[Any], Any] = own_codecs.codec(kind, name=name, version=version)
+        return decorator
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -109,6 +109,12 @@ class UnsupportedType(EntrepotError, TypeError):
     code = "unsupported_type"
 
 
+class CodecFailed(EntrepotError):
+    """A codec raised an error of its own while it encoded or decoded a value; that error is the cause."""
+
+    code = "codec_failed"
+
+
 class InvalidReference(EntrepotError):
     """A reference passed by an orchestrator is damaged or has an unknown version."""
 
@@ -138,6 +144,7 @@ BY_CODE: dict[str, type[EntrepotError]] = {
         VersionMismatch,
         AccessDenied,
         UnsupportedType,
+        CodecFailed,
         InvalidReference,
         InvalidArgument,
     )

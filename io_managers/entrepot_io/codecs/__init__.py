@@ -1,4 +1,4 @@
-"""Codecs of NumPy, Arrow, pandas, Polars and PyTorch.
+"""Codecs of NumPy, Arrow, pandas, Polars, PyTorch, JAX, SciPy, scikit-learn and xarray.
 
 Importing this package imports none of these libraries: the specs name types and codecs as strings, and the registry
 imports a codec's module when a value of its type is put or an object of that codec is read.
@@ -15,6 +15,22 @@ _PANDAS_INDEX = "entrepot_io.codecs.pandas_index"
 _PANDAS_FRAMES = "entrepot_io.codecs.pandas_frames"
 _POLARS = "entrepot_io.codecs.polars_frames"
 _TORCH = "entrepot_io.codecs.torch_tensors"
+_DLPACK = "entrepot_io.codecs.dlpack_arrays"
+_SCIPY = "entrepot_io.codecs.scipy_sparse"
+_SKLEARN = "entrepot_io.codecs.sklearn_models"
+_XARRAY = "entrepot_io.codecs.xarray_datasets"
+
+_DLPACK_TYPES = (
+    "array_api_strict._array_object:Array",
+    "jax._src.array:ArrayImpl",
+    "jaxlib._jax:ArrayImpl",
+    "jaxlib.xla_extension:ArrayImpl",
+)
+_SPARSE_TYPES = tuple(
+    f"scipy.sparse._{form}:{form}_{kind}"
+    for form in ("csr", "csc", "bsr", "coo", "dia", "lil", "dok")
+    for kind in ("array", "matrix")
+)
 
 # pandas 3 reports the public module of its classes; pandas 2 reports the module that defines them.
 _PANDAS_ARRAY_TYPES = (
@@ -90,6 +106,7 @@ def codec_specs() -> list[CodecSpec]:
                 "numpy:recarray",
             ),
         ),
+        CodecSpec("numpy.dtype", f"{_NUMPY}:DtypeCodec", base_types=("numpy:dtype",)),
         CodecSpec("numpy.generic", f"{_NUMPY}:ScalarCodec", base_types=("numpy:generic",)),
         CodecSpec(
             "numpy.ma.MaskedArray", f"{_NUMPY}:MaskedArrayCodec", ("numpy.ma:MaskedArray", "numpy.ma.core:MaskedArray")
@@ -115,5 +132,11 @@ def codec_specs() -> list[CodecSpec]:
         CodecSpec("polars.DataFrame", f"{_POLARS}:DataFrameCodec", ("polars.dataframe.frame:DataFrame",)),
         CodecSpec("polars.Series", f"{_POLARS}:SeriesCodec", ("polars.series.series:Series",)),
         CodecSpec("torch.Tensor", f"{_TORCH}:TensorCodec", ("torch:Tensor",)),
+        CodecSpec("dlpack.array", f"{_DLPACK}:ArrayCodec", _DLPACK_TYPES),
+        CodecSpec("scipy.sparse", f"{_SCIPY}:SparseCodec", _SPARSE_TYPES),
+        CodecSpec("sklearn.model", f"{_SKLEARN}:ModelCodec", base_types=("sklearn.base:BaseEstimator",)),
+        CodecSpec("xarray.Variable", f"{_XARRAY}:VariableCodec", ("xarray.core.variable:Variable",)),
+        CodecSpec("xarray.DataArray", f"{_XARRAY}:DataArrayCodec", ("xarray.core.dataarray:DataArray",)),
+        CodecSpec("xarray.Dataset", f"{_XARRAY}:DatasetCodec", ("xarray.core.dataset:Dataset",)),
         CodecSpec("polars.LazyFrame", f"{_POLARS}:LazyFrameCodec", ("polars.lazyframe.frame:LazyFrame",)),
     ]

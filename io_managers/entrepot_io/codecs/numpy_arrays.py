@@ -201,6 +201,22 @@ class MaskedArrayCodec(CheckedCodec):
         return masked
 
 
+class DtypeCodec(CheckedCodec):
+    """``numpy.dtype``. params: the described dtype."""
+
+    name = "numpy.dtype"
+
+    def encode(self, value: Any, encoder: Encoder) -> Node:
+        return Node(self.name, self.version, describe_dtype(value))
+
+    def rebuild(self, node: Node, decoder: Decoder) -> Any:
+        return restore_dtype(node.params)
+
+    def wanted_in_pickle(self, value: Any) -> bool:
+        """Pickle preserves dtypes exactly, and each array has one."""
+        return False
+
+
 def decode_ndarray(node: Node, decoder: Decoder) -> np.ndarray[Any, Any]:
     """Decode a child that must be an array."""
     array = decoder.decode(node)

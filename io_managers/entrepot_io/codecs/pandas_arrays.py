@@ -16,7 +16,7 @@ from entrepot.errors import UnsupportedType
 
 from entrepot_io.codecs.numpy_arrays import decode_ndarray
 from entrepot_io.codecs.pandas_labels import decode_zone, encode_zone, pyarrow_installed
-from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields
+from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, translate_decode_errors
 
 # From this many elements on, text is stored as an Arrow array; below, a list is smaller and faster.
 _ARROW_TEXT_LENGTH = 64
@@ -42,9 +42,21 @@ def values_of(series_or_index: Any) -> Any:
     return series_or_index.array
 
 
+def decode_column(node: Node, decoder: Decoder, length: int) -> Any:
+    """Decode the ``length`` values of a column, with text of dtype ``object`` as the reader wants it."""
+    plain = decoder.object_strings == "object" or node.codec != ObjectArrayCodec.name
+    if plain or node.version > ObjectArrayCodec.version:
+        return decode_values(node, decoder, length)
+    with translate_decode_errors(node):
+        return _checked_values(node, ObjectArrayCodec().rebuild(node, decoder, as_text=True), length)
+
+
 def decode_values(node: Node, decoder: Decoder, length: int | None = None) -> Any:
     """Decode what :func:`encode_values` encoded: one dimension, and ``length`` elements if given."""
-    values = decoder.decode(node)
+    return _checked_values(node, decoder.decode(node), length)
+
+
+def _checked_values(node: Node, values: Any, length: int | None) -> Any:
     if not isinstance(values, (np.ndarray, pd.api.extensions.ExtensionArray)) or values.ndim != 1:
         raise damaged(node, f"expected a one-dimensional array, found {type(values).__name__}")
     if length is not None and len(values) != length:
@@ -86,7 +98,8 @@ class ObjectArrayCodec(CheckedCodec):
     length].
 
     The child is an Arrow array of text, or a list. Text is restored as new ``str`` objects (equal ones shared), other
-    elements as their own codecs restore them.
+    elements as their own codecs restore them. Alternatively, an array with at least one text, and nothing but text and
+    missing values of one kind, is restored as pandas' text over Arrow: over the stored bytes if these are Arrow's.
     """
 
     name = "pandas.objects"
@@ -94,7 +107,7 @@ class ObjectArrayCodec(CheckedCodec):
     def encode(self, value: Any, encoder: Encoder) -> Node:
         return _encode_objects(value, encoder)
 
-    def rebuild(self, node: Node, decoder: Decoder) -> Any:
+    def rebuild(self, node: Node, decoder: Decoder, *, as_text: bool = False) -> Any:
         missing, length = fields(node, 2)
         content = decoder.decode(child(node, 0))
         if missing not in _MISSING:
@@ -104,11 +117,39 @@ class ObjectArrayCodec(CheckedCodec):
         if isinstance(content, list):
             if missing:
                 content = [_MISSING[missing] if item is None else item for item in content]
-            return np.fromiter(content, dtype=object, count=length)
-        values: Any = np.array(content.to_numpy(zero_copy_only=False), dtype=object, copy=None)
+            values: Any = np.fromiter(content, dtype=object, count=length)
+            return _as_arrow_text(values) if as_text else values
+        if as_text and content.null_count < length:
+            if str(content.type) != "large_string":
+                raise damaged(node, f"its text is of type {content.type}")
+            return _text_dtype("pyarrow", missing != "na").__from_arrow__(content)
+        values = np.array(content.to_numpy(zero_copy_only=False), dtype=object, copy=None)
         if missing and _MISSING[missing] is not None and content.null_count:
             values[content.is_null().to_numpy(zero_copy_only=False)] = _MISSING[missing]
         return values
+
+
+def _as_arrow_text(values: np.ndarray[Any, Any]) -> Any:
+    """Elements that were stored as a list, as text over Arrow if they are text; unchanged otherwise."""
+    missing = _missing_value_kind(values)
+    if not missing or not any(type(item) is str for item in values) or not pyarrow_installed():
+        return values
+    try:
+        return pd.array(values, dtype=_text_dtype("pyarrow", missing != "na"))
+    except UnicodeError:  # lone surrogates
+        return values
+
+
+def _text_dtype(storage: str, missing_is_nan: bool) -> Any:
+    kind: Any = pd.StringDtype
+    if not missing_is_nan:
+        return kind(storage)
+    try:
+        return kind(storage, na_value=np.nan)
+    except TypeError as error:  # pandas 2.2 has another name for this dtype, and supports it only over Arrow
+        if storage == "python":
+            raise UnsupportedType("the dtype 'str' over Python strings requires pandas 2.3 or newer") from error
+        return kind("pyarrow_numpy")
 
 
 class ArrayCodec(CheckedCodec):
@@ -178,17 +219,7 @@ class ArrayCodec(CheckedCodec):
 
     def _text(self, node: Node, details: Any, content: Any) -> Any:
         storage, missing_is_nan = details
-        dtype: Any
-        if not missing_is_nan:
-            dtype = pd.StringDtype(storage)
-        else:
-            try:
-                dtype = pd.StringDtype(storage, na_value=np.nan)
-            except TypeError as error:  # pandas 2.2 has another name for this dtype, and supports it only over Arrow
-                if storage == "python":
-                    raise UnsupportedType("the dtype 'str' over Python strings requires pandas 2.3 or newer") from error
-                kind: Any = pd.StringDtype
-                dtype = kind("pyarrow_numpy")
+        dtype = _text_dtype(storage, missing_is_nan)
         if isinstance(content, np.ndarray):
             return pd.array(content, dtype=dtype, copy=False)
         return dtype.__from_arrow__(_require_arrow(node, content))

@@ -16,7 +16,7 @@ from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import CorruptData
 
 from entrepot_io.codecs.numpy_arrays import address_of, decode_ndarray
-from entrepot_io.codecs.pandas_arrays import decode_values, encode_values, values_of
+from entrepot_io.codecs.pandas_arrays import decode_column, encode_values, values_of
 from entrepot_io.codecs.pandas_index import decode_index
 from entrepot_io.codecs.pandas_labels import encode_attributes, restore_attributes
 from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size, sizes
@@ -41,7 +41,7 @@ class SeriesCodec(CheckedCodec):
 
     def rebuild(self, node: Node, decoder: Decoder) -> Any:
         rows = size(node, node.params)
-        values = decode_values(child(node, 0), decoder, rows)
+        values = decode_column(child(node, 0), decoder, rows)
         index = decode_index(child(node, 1), decoder, rows)
         name = decoder.decode(child(node, 2))
         series = pd.Series(values, index=index, dtype=values.dtype, name=name, copy=False)
@@ -129,7 +129,7 @@ class DataFrameCodec(CheckedCodec):
             self._block(child(node, 3 + number), decoder, rows, len(block)) for number, block in enumerate(positions)
         ]
         singles = [
-            decode_values(child(node, 3 + len(blocks) + number), decoder, rows)
+            decode_column(child(node, 3 + len(blocks) + number), decoder, rows)
             for number in range(len(single_positions))
         ]
         frame = self._assemble(index, list(zip(positions, blocks, strict=True)), single_positions, singles)

@@ -23,7 +23,7 @@ def translate_decode_errors(node: Node) -> Iterator[None]:
     """Translate libraries' errors for invalid data into ``CorruptData``; Entrepot's own errors pass unchanged."""
     try:
         yield
-    except (EntrepotError, MemoryError):
+    except (EntrepotError, MemoryError, Warning):  # a warning that the user's filters turned into an error
         raise
     except ImportError as error:
         raise UnsupportedType(

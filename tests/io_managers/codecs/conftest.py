@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from entrepot._codecs.builtin import codec_specs as builtin_specs
-from entrepot.codec import CodecRegistry, CopyMode, Decoder, encode_value, unpack_tree
+from entrepot.codec import CodecRegistry, CopyMode, Decoder, ObjectStrings, encode_value, unpack_tree
 from entrepot_io.codecs import codec_specs
 
 REGISTRY = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
@@ -37,7 +37,9 @@ class Stored:
         self.codec = codec
         self.handed_out: list[bytes | bytearray] = []
 
-    def get(self, copy: CopyMode = "never", *, allow_pickle: bool = True) -> Any:
+    def get(
+        self, copy: CopyMode = "never", *, allow_pickle: bool = True, object_strings: ObjectStrings = "object"
+    ) -> Any:
         """Decode from the read-only buffers, or from private writable copies unless ``copy`` is "never"."""
         self.handed_out = list(self.buffers) if copy == "never" else [bytearray(item) for item in self.buffers]
         decoder = Decoder(
@@ -46,6 +48,7 @@ class Stored:
             len(self.handed_out),
             copy=copy,
             allow_pickle=allow_pickle,
+            object_strings=object_strings,
         )
         return decoder.decode(unpack_tree(self.tree))
 

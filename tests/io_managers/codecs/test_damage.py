@@ -15,8 +15,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute
 import pytest
+import xarray as xr
 from entrepot.codec import Node, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType, VersionMismatch
+from scipy import sparse
 
 run_end_encode: Any = getattr(pyarrow.compute, "run_end_encode")  # noqa: B009 - made at import
 ROUNDS = 250
@@ -136,6 +138,18 @@ def samples() -> dict[str, Any]:
         }
     )
     values["polars series"] = pl.Series("s", text)
+    values["dtype"] = numbers.dtype
+    identity = sparse.eye_array(n, format="csr")
+    for form in ("csr", "csc", "coo", "dia", "lil", "dok"):
+        values[f"sparse {form}"] = identity.asformat(form)
+    values["sparse bsr"] = identity.tobsr((2, 4))
+    values["xarray"] = xr.Dataset(
+        {"a": (("x", "y"), np.ones((n, 3)), {"unit": "m"}), "s": ("y", np.array(["a", None, "b"], object))},
+        coords={"x": pd.date_range("2020", periods=n), "z": ("x", numbers), "y": ["a", "b", "c"]},
+    )
+    values["xarray levels"] = xr.Dataset(
+        coords=xr.Coordinates.from_pandas_multiindex(values["index"].set_names(["p", "q"]), "x")
+    )["p"]
     return values
 
 
@@ -184,6 +198,13 @@ def damage(root: Node, buffers: list[bytes], chance: random.Random) -> None:
         node.codec, node.version = other.codec, chance.choice([1, 1, 1, 99])
 
 
+def use_sparse(value: Any) -> None:
+    """Follow every index, as SciPy does: an index that had not been checked could crash the process."""
+    if max(value.shape) <= 1 << 20 and value.ndim == 2 and value.dtype.kind in "fi":
+        assert len(value @ np.ones(value.shape[1])) == value.shape[0]
+        value.tocsr().tocsc()
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_damage_is_a_typed_error(put: Any, name: str) -> None:
     whole = put(SAMPLES[name])
@@ -204,6 +225,8 @@ def test_damage_is_a_typed_error(put: Any, name: str) -> None:
             continue
         if isinstance(value, (pa.Array, pa.ChunkedArray, pa.Table, pa.RecordBatch)):
             value.validate()
+        if sparse.issparse(value):
+            use_sparse(value)
     assert caught > ROUNDS // 10
     assert all(messages)
 

@@ -11,9 +11,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import xarray as xr
 from entrepot._codecs.builtin import codec_specs as builtin_specs
 from entrepot.codec import CodecRegistry, Decoder, unpack_tree
 from entrepot_io.codecs import codec_specs
+from scipy import sparse
 
 REGISTRY = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
 NUMBERS = np.arange(10_000)
@@ -27,6 +29,7 @@ def interleaved() -> pd.DataFrame:
     return pd.DataFrame({"a": NUMBERS, "b": NUMBERS / 2, "c": NUMBERS + 1, "d": NUMBERS / 3}).copy()
 
 
+SPARSE: Any = sparse.eye_array(10_000, format="csr")
 VALUES: dict[str, tuple[Any, Any]] = {
     "ndarray": (NUMBERS, lambda value: value[5:10]),
     "matrix": (NUMBERS.reshape(100, 100).T, lambda value: value[0]),
@@ -41,6 +44,9 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "index": (pd.Index(NUMBERS), lambda value: value[5:10]),
     "nullable": (pd.Series(pd.array(NUMBERS, dtype="Int64")), lambda value: value.iloc[5:10]),
     "polars": (pl.DataFrame({"a": NUMBERS}), lambda value: value["a"].slice(5, 5)),
+    "sparse": (SPARSE, lambda value: value.indices),
+    "sparse product": (SPARSE, lambda value: value.T),
+    "xarray": (xr.Dataset({"a": ("x", NUMBERS)}), lambda value: value["a"].isel(x=slice(5, 10))),
     "nested": ({"a": [(NUMBERS,)]}, lambda value: value["a"][0][0]),
     "pickled": (NUMBERS.astype(object), None),
 }

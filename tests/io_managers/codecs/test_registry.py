@@ -41,11 +41,11 @@ from entrepot_io.codecs import codec_specs
 registry = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
 encode_value({"a": [1, (2.5, "x")], "b": b"y" * 10_000}, registry)
 encode_value(object, registry)
-heavy = {"numpy", "pandas", "pyarrow", "polars"} & set(sys.modules)
+heavy = {"numpy", "pandas", "pyarrow", "polars", "scipy", "sklearn", "xarray", "jax"} & set(sys.modules)
 assert not heavy, heavy
 import numpy
 encode_value(numpy.arange(1000), registry)
-heavy = {"pandas", "pyarrow", "polars"} & set(sys.modules)
+heavy = {"pandas", "pyarrow", "polars", "scipy", "sklearn", "xarray", "jax"} & set(sys.modules)
 assert not heavy, heavy
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

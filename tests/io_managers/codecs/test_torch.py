@@ -7,7 +7,7 @@ from typing import Any
 
 import entrepot
 import pytest
-from entrepot.codec import Node
+from entrepot.codec import Node, default_registry, unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType
 
 torch = pytest.importorskip("torch", reason="PyTorch is large: tested where it is installed")
@@ -61,7 +61,7 @@ def test_damage(put: Callable[..., Any], params: Any) -> None:
     from entrepot_io.codecs import torch_tensors
 
     stored = put(torch.ones(4))
-    decoder = Decoder(entrepot.codec.default_registry(), lambda index: stored.buffers[index], len(stored.buffers))
-    child = entrepot.codec.unpack_tree(stored.tree).children[0]
+    decoder = Decoder(default_registry(), lambda index: stored.buffers[index], len(stored.buffers))
+    child = unpack_tree(stored.tree).children[0]
     with pytest.raises(CorruptData):
         torch_tensors.TensorCodec().decode(Node("torch.Tensor", 1, params, children=[child]), decoder)

@@ -16,7 +16,7 @@ from entrepot._client import queries
 from entrepot._client.arguments import checked_boolean
 from entrepot._client.info import SessionInfo
 from entrepot._client.shared_client import SharedClient
-from entrepot.codec import AllowPickle
+from entrepot.codec import AllowPickle, ObjectStrings
 from entrepot.errors import EntrepotError, StoreUnavailable
 
 
@@ -29,14 +29,15 @@ class Session:
         allow_pickle: whether values may be pickled through this session.
         limits: TTL, bytes and objects to set; None: as they are.
         delete_consumed: whether objects are deleted once consumed; None: as it is.
+        object_strings: what columns of text that were put with dtype ``object`` are returned as.
 
     Attributes:
-        client, address, scope, name, allow_pickle: as given; none of them changes.
+        client, address, scope, name, allow_pickle, object_strings: as given; none of them changes.
         number: identifies the session in requests over this connection.
         closed: whether ``close`` was called. Set by the closing thread, read by all.
     """
 
-    __slots__ = ("address", "allow_pickle", "client", "closed", "name", "number", "scope")
+    __slots__ = ("address", "allow_pickle", "client", "closed", "name", "number", "object_strings", "scope")
 
     def __init__(
         self,
@@ -47,12 +48,15 @@ class Session:
         allow_pickle: AllowPickle,
         limits: tuple[int, int, int] | None = None,
         delete_consumed: bool | None = None,
+        *,
+        object_strings: ObjectStrings = "object",
     ) -> None:
         self.client = client
         self.address = address
         self.scope = scope
         self.name = name
         self.allow_pickle: AllowPickle = allow_pickle
+        self.object_strings: ObjectStrings = object_strings
         self.closed = True  # nothing to close if the daemon refuses
         try:
             self.number: int = client.raw.open_session(scope, name, limits, delete_consumed)
@@ -80,7 +84,16 @@ class Session:
             delete_consumed = checked_boolean("delete_consumed", delete_consumed)
         if self.closed or not self.client.acquire():
             raise StoreUnavailable("this store was closed by close(): connect again")
-        return Session(self.client, self.address, self.scope, name, self.allow_pickle, limits, delete_consumed)
+        return Session(
+            self.client,
+            self.address,
+            self.scope,
+            name,
+            self.allow_pickle,
+            limits,
+            delete_consumed,
+            object_strings=self.object_strings,
+        )
 
     def all(self) -> list[SessionInfo]:
         """Return the sessions of this scope."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from entrepot._codecs.byte_storage import INLINE_BYTES, load_bytes, store_bytes
 from entrepot._codecs_builtin import _child_value  # pyright: ignore[reportPrivateUsage]
-from entrepot.codec import PICKLE_CODEC, Codec, CodecSpec, Decoder, Encoder, Node
+from entrepot.codec import PICKLE_CODEC, Codec, CodecSpec, Decoder, Encoder, NeverPickled, Node
 from entrepot.errors import CorruptData, EntrepotError, UnsupportedType
 
 # Pickled buffers below this size stay in the pickle stream.
@@ -125,7 +125,9 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
         mark = encoder._mark()
         try:
-            child = codec.encode(value, encoder)
+            child = encoder.encode_with(codec, value)
+        except NeverPickled:
+            raise
         except UnsupportedType:
             encoder._rewind(mark)
             return NotImplemented
@@ -248,7 +250,7 @@ class PickleCodec(Codec):
         outside = [decoder.buffer(index) for index in node.buffers[0 if node.params is not None else 1 :]]
         try:
             return _Unpickler(data, outside, node, decoder).load()
-        except (EntrepotError, MemoryError):
+        except (EntrepotError, MemoryError, Warning):  # a warning that the user's filters turned into an error
             raise
         except (ImportError, AttributeError) as error:
             raise UnsupportedType(

@@ -15,6 +15,7 @@ from entrepot.codec import (
     CodecSpec,
     CopyMode,
     Decoder,
+    ObjectStrings,
     default_registry,
     encode_value,
     unpack_tree,
@@ -64,7 +65,13 @@ def encode_item(
 
 
 def decode_object(
-    pinned_object: _core.Object, copy: CopyMode, mode: int, *, allow_pickle: AllowPickle, store: Any = None
+    pinned_object: _core.Object,
+    copy: CopyMode,
+    mode: int,
+    *,
+    allow_pickle: AllowPickle,
+    object_strings: ObjectStrings = "object",
+    store: Any = None,
 ) -> Any:
     """Decode an object returned by the client; ``store`` is where it came from."""
     decoder = Decoder(
@@ -75,5 +82,6 @@ def decode_object(
         allow_pickle=allow_pickle,
         store=store,
         private=lambda index: pinned_object.buffer(index, _ON_WRITE),
+        object_strings=object_strings,
     )
     return decoder.decode(unpack_tree(pinned_object.tree))

@@ -204,7 +204,8 @@ class _DataWriter:
         if existing_tag is not None:
             return existing_tag
         encoder = self._encoder
-        if encoder.registry.for_value(value, allow_pickle=encoder.allow_pickle).name == PICKLE_CODEC:
+        codec = encoder.registry.for_value(value, allow_pickle=encoder.allow_pickle)
+        if codec.name == PICKLE_CODEC or codec.pickles:
             # Pickling the whole preserves references between its parts; arrays inside still use their codecs.
             raise UnsupportedType(f"plain data contains a {type(value).__qualname__}, which must be pickled")
         inlined = encoder.inlined

@@ -329,8 +329,15 @@ class Collection:
         return getattr(collection_plugin(), function)(self, *arguments)
 
     def _decode_member(self, pinned_object: _core.Object, copy: CopyMode, mode: int) -> Any:
-        allow = self._store._allow_pickle
-        return decode_object(pinned_object, copy, mode, allow_pickle=allow, store=self._store)
+        store = self._store
+        return decode_object(
+            pinned_object,
+            copy,
+            mode,
+            allow_pickle=store._allow_pickle,
+            object_strings=store._object_strings,
+            store=store,
+        )
 
     def _pin_member(self, position: int) -> _core.Object:
         contents = self._contents

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from entrepot._daemon.units import parse_duration, parse_size
 from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable
@@ -26,6 +26,7 @@ KEYS = (
     "private_size",
     "private_idle_exit_seconds",
     "allow_pickle",
+    "object_strings",
     "durable",
     "durable_mode",
 )
@@ -44,6 +45,7 @@ class Settings:
         private_idle_exit_seconds: idle time after which a private daemon exits.
         allow_pickle: None: allowed unless the daemon is shared between users.
         pickled_classes: tells by its full name whether a class or function may be loaded from pickled data; None: any.
+        object_strings: ``"object"`` or ``"arrow"``; see ``entrepot.connect``.
         durable: URL of the durable tier; None: none.
         durable_mode: ``"through"`` or ``"behind"``; None: the default.
     """
@@ -56,6 +58,7 @@ class Settings:
     private_idle_exit_seconds: int
     allow_pickle: bool | None
     pickled_classes: Callable[[str], bool] | None
+    object_strings: Literal["object", "arrow"]
     durable: str | None
     durable_mode: str | None
 
@@ -191,6 +194,7 @@ def resolve(
     scope: str | None = None,
     allow_pickle: bool | None = None,
     pickled_classes: Callable[[str], bool] | None = None,
+    object_strings: str | None = None,
 ) -> Settings:
     """Resolve the settings of one connection; arguments take precedence.
 
@@ -228,6 +232,7 @@ def resolve(
         private_idle_exit_seconds=idle_seconds,
         allow_pickle=_resolve_allow_pickle(allow_pickle, table),
         pickled_classes=pickled_classes,
+        object_strings=_resolve_object_strings(object_strings, table),
         durable=_lookup(None, "ENTREPOT_DURABLE", table, "durable"),
         durable_mode=_lookup(None, "ENTREPOT_DURABLE_MODE", table, "durable_mode"),
     )
@@ -271,6 +276,15 @@ def _resolve_allow_pickle(argument: bool | None, table: dict[str, Any]) -> bool 
     if not isinstance(argument, bool):
         raise InvalidArgument(f"allow_pickle must be True, False or None, but got {argument!r}")
     return argument
+
+
+def _resolve_object_strings(argument: str | None, table: dict[str, Any]) -> Literal["object", "arrow"]:
+    value = _lookup(argument, "ENTREPOT_OBJECT_STRINGS", table, "object_strings")
+    if value is None or value == "object":
+        return "object"
+    if value == "arrow":
+        return "arrow"
+    raise InvalidArgument(f"object_strings (ENTREPOT_OBJECT_STRINGS) must be 'object' or 'arrow', but got {value!r}")
 
 
 def _parse_boolean(value: str | None) -> bool | None:

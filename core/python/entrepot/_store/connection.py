@@ -19,7 +19,7 @@ from entrepot._client.shared_client import SharedClient
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.settings import Settings, resolve, socket_path
 from entrepot._store.store import Store
-from entrepot.codec import AllowPickle
+from entrepot.codec import AllowPickle, ObjectStrings
 from entrepot.durable import Durable, requested_durable
 from entrepot.errors import StoreUnavailable
 
@@ -50,6 +50,7 @@ def connect(
     durable: Durable | str | Literal[False] | None = None,
     allow_pickle: bool | None = None,
     pickled_classes: Callable[[str], bool] | None = None,
+    object_strings: ObjectStrings | None = None,
 ) -> Store:
     """Connect to a store.
 
@@ -69,6 +70,9 @@ def connect(
         pickled_classes: if pickling is allowed, called with the name of each class or function in pickled data
             (``"package.module.Class"``); returns whether it may be loaded. Types that make up plain Python data are
             always allowed. Default: allow all.
+        object_strings: what pandas columns of text that were put with dtype ``object`` are returned as
+            (ENTREPOT_OBJECT_STRINGS): ``"object"`` (default), rebuilt as Python objects, or ``"arrow"``, as dtype
+            ``str`` (``string`` where missing values are ``pandas.NA``) over the stored bytes, without a copy.
 
     Raises:
         InvalidArgument: a malformed setting.
@@ -77,7 +81,12 @@ def connect(
         VersionMismatch: the store's version is too far from this one.
     """
     settings = resolve(
-        address, session=session, scope=scope, allow_pickle=allow_pickle, pickled_classes=pickled_classes
+        address,
+        session=session,
+        scope=scope,
+        allow_pickle=allow_pickle,
+        pickled_classes=pickled_classes,
+        object_strings=object_strings,
     )
     requested = requested_durable(durable, settings.durable, settings.durable_mode)
     session_opened = _open_session(_running_client(settings), settings)
@@ -118,7 +127,9 @@ def _open_session(client: SharedClient, settings: Settings) -> Session:
         raise
     if allow and settings.pickled_classes is not None:
         allow = settings.pickled_classes
-    return Session(client, settings.address, settings.scope, settings.session, allow)
+    return Session(
+        client, settings.address, settings.scope, settings.session, allow, object_strings=settings.object_strings
+    )
 
 
 def _acquire_client(address: str, start: Callable[[], object] | None) -> SharedClient:

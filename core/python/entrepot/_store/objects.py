@@ -137,7 +137,14 @@ class DirectObjects(ObjectAccess):
             raw.refuse_lost([binary_id])
             raise
         return (
-            decode_object(pinned_object, copy, mode, allow_pickle=session.allow_pickle, store=store),
+            decode_object(
+                pinned_object,
+                copy,
+                mode,
+                allow_pickle=session.allow_pickle,
+                object_strings=session.object_strings,
+                store=store,
+            ),
             pinned_object.generation,
         )
 
@@ -156,9 +163,11 @@ class DirectObjects(ObjectAccess):
             except ObjectNotFound:
                 raw.refuse_lost(missing)
                 raise
-            allow_pickle = self.session.allow_pickle
+            allow_pickle, object_strings = self.session.allow_pickle, self.session.object_strings
             for index, pinned_object in zip(remaining, pinned_objects, strict=True):
-                values[index] = decode_object(pinned_object, copy, mode, allow_pickle=allow_pickle, store=store)
+                values[index] = decode_object(
+                    pinned_object, copy, mode, allow_pickle=allow_pickle, object_strings=object_strings, store=store
+                )
         return values
 
     def exists(self, oid: AnyID) -> bool:

@@ -31,7 +31,7 @@ from entrepot._codecs.blob import BlobWriter, blob_tree
 from entrepot._store import object_info, objects
 from entrepot._store.access import access_to
 from entrepot._store.objects import ObjectAccess, to_item
-from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, inlined_bytes
+from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, ObjectStrings, inlined_bytes
 from entrepot.durable import Durable
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
@@ -864,6 +864,7 @@ class Store:
         if self._objects.durable is not None:
             options["durable"] = self._objects.durable
         options["allow_pickle"] = allow if isinstance(allow, bool) else True
+        options["object_strings"] = session.object_strings
         if not isinstance(allow, bool):
             options["pickled_classes"] = allow
         return (partial(self._opener, session.address, **options), ())
@@ -881,6 +882,10 @@ class Store:
     @property
     def _allow_pickle(self) -> AllowPickle:
         return self._session.allow_pickle
+
+    @property
+    def _object_strings(self) -> ObjectStrings:
+        return self._session.object_strings
 
     def _raw(self) -> _core.Client:
         return self._session.raw()
