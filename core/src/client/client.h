@@ -120,7 +120,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Result<LeasedRange> lease_for_value(std::uint64_t bytes, std::uint64_t align);
   void return_value_lease(const LeasedRange& range);
   [[nodiscard]] std::uint64_t number() const { return number_; }  // of this client in this process
-  void value_freed();                                             // some time after it, idle leases are returned
+  void value_released(std::uint64_t bytes) { value_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void value_freed();  // some time after it, idle leases are returned
 
   // --- sessions and names
   struct SessionLimits {
@@ -257,7 +258,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   std::map<std::pair<std::string, std::string>, OpenSession> sessions_;  // guarded by mutex_; by scope and name
   SharedAttempt reconnecting_;
 
-  // For values that are being made: bytes leased; when to ask for more after a refusal, and how long that was.
+  // For values that are made in the store: bytes leased, or sealed and still in use here; when to ask for more after a refusal, and how long that was.
   std::atomic<std::uint64_t> value_bytes_ = 0;
   std::atomic<std::uint64_t> value_refused_until_ns_ = 0;
   std::atomic<std::uint64_t> value_back_off_ns_ = 0;

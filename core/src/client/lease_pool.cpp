@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/align.h"
 #include "base/text.h"
@@ -294,6 +295,15 @@ void LeasePool::give_back(const LeasedRange& range) {
   if (!take_out(range)) return;
   range.memory->in_use -= 1;
   add_free(range.segment(), range.offset, range.length);
+}
+
+void LeasePool::shorten(LeasedRange& range, std::uint64_t length) {
+  const std::uint64_t before = std::exchange(range.length, length);
+  const std::lock_guard lock(mutex_);
+  const auto used = in_use_.find(Key{range.segment(), range.offset});
+  if (!is_current(range.memory) || used == in_use_.end()) return;
+  used->second = length;
+  add_free(range.segment(), range.offset + length, before - length);
 }
 
 Status LeasePool::protect(const LeasedRange& range) {

@@ -68,6 +68,8 @@ class LeasePool {
   [[nodiscard]] Result<LeasedRange> try_allocate(std::uint64_t length, std::uint64_t align, std::uint32_t wait_ms,
                                                  std::uint32_t answer_ms);
 
+  // Gives back what is behind the first `length` bytes, a multiple of kBlobAlign; `range` becomes that short.
+  void shorten(LeasedRange& range, std::uint64_t length);
   void sealed(const LeasedRange& range);     // the daemon took it over
   void give_back(const LeasedRange& range);  // not needed after all
   // Makes whole pages of a range read-only in this process, before sealing a range that the user has a view of: a stray

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/align.h"
@@ -58,6 +59,14 @@ std::shared_ptr<Client> ValueMemory::active_client() {
 
 std::byte* ValueMemory::allocate(std::uint64_t bytes, bool zeroed) {
   if (bytes < kMinValueBytes) return nullptr;
+  try {
+    return allocate_in_store(bytes, zeroed);
+  } catch (const std::bad_alloc&) {  // the callers are C libraries, which cannot handle it
+    return nullptr;
+  }
+}
+
+std::byte* ValueMemory::allocate_in_store(std::uint64_t bytes, bool zeroed) {
   const std::shared_ptr<Client> client = active_client();
   if (!client) return nullptr;
   const auto refuse = [this]() -> std::byte* {
@@ -126,8 +135,10 @@ bool ValueMemory::free(void* address) {
   }
   freed.mapping.reset();  // before anybody else can get the range
   freed.pin.reset();
-  if (!freed.has_range()) return true;
-  if (const auto client = freed.client.lock()) {
+  const auto client = freed.client.lock();
+  if (!client) return true;
+  if (freed.state == State::kSealed) client->value_released(freed.range.length);
+  if (freed.has_range()) {
     client->return_value_lease(freed.range);
     client->value_freed();
   }
@@ -166,17 +177,21 @@ std::optional<LeasedRange> ValueMemory::freeze(const std::byte* start) {
     return std::nullopt;
   }
   allocation.state = State::kFrozen;
-  return allocation.range;
+  LeasedRange range = allocation.range;
+  // What was cut off by resize() is given back by the put.
+  allocation.range.length = round_up(allocation.bytes, os::page_bytes());
+  return range;
 }
 
-void ValueMemory::sealed(const std::byte* start, std::shared_ptr<HeldPin> pin) {
+bool ValueMemory::sealed(const std::byte* start, std::shared_ptr<HeldPin> pin) {
   const std::lock_guard lock(mutex_);
   const auto found = allocations_.find(start);
-  if (found == allocations_.end()) return;
+  if (found == allocations_.end()) return false;
   counts_.sealed += 1;
-  if (found->second.state != State::kFrozen) return;  // private since a fork
+  if (found->second.state != State::kFrozen) return false;  // private since a fork
   found->second.state = State::kSealed;
   found->second.pin = std::move(pin);
+  return true;
 }
 
 bool ValueMemory::not_sealed(const std::byte* start) {
@@ -252,6 +267,8 @@ void ValueMemory::return_after_fork(Client& client) {
 
 void ValueMemory::after_fork_in_child() {
   // The parent returns the ranges. Not destroyed: their memory is not mapped here.
+  for (const auto& [client, range] : after_fork_)
+    client->value_released(range.length);
   static_cast<void>(new decltype(after_fork_)(std::move(after_fork_)));
   after_fork_.clear();
   for (auto& [start, allocation] : allocations_) {

@@ -73,7 +73,7 @@ class ValueMemory : public ForkWatcher {
   // Makes it copy-on-write; returns the range to be sealed. nullopt: it is not writable any more, or cannot be frozen.
   // One of the next three follows.
   [[nodiscard]] std::optional<LeasedRange> freeze(const std::byte* start);
-  void sealed(const std::byte* start, std::shared_ptr<HeldPin> pin);
+  [[nodiscard]] bool sealed(const std::byte* start, std::shared_ptr<HeldPin> pin);  // false: it does not need the pin
   [[nodiscard]] bool not_sealed(const std::byte* start);  // false: the range is not needed any more, give it back
   void outcome_unknown(const std::byte* start);  // the range may be sealed or not: its memory must not depend on it
 
@@ -103,6 +103,7 @@ class ValueMemory : public ForkWatcher {
   using Allocations = std::map<const std::byte*, Allocation>;
 
   ValueMemory() = default;
+  [[nodiscard]] std::byte* allocate_in_store(std::uint64_t bytes, bool zeroed);
   [[nodiscard]] std::shared_ptr<Client> active_client();
   // Gives an allocation that is not sealed private pages; returns the range that it had, if any. Requires mutex_.
   [[nodiscard]] static std::optional<LeasedRange> detach(Allocation& allocation);

@@ -1,10 +1,12 @@
 // Put of values that are in the store's memory already: seals them where they are. See client/value_memory.h.
 #include <algorithm>
 
+#include "base/align.h"
 #include "client/client.h"
 #include "client/put_plan.h"
 #include "client/value_memory.h"
 #include "os/clock.h"
+#include "os/memfd.h"
 
 namespace entrepot {
 namespace {
@@ -42,7 +44,7 @@ Result<LeasedRange> Client::lease_for_value(std::uint64_t bytes, std::uint64_t a
 }
 
 void Client::return_value_lease(const LeasedRange& range) {
-  value_bytes_.fetch_sub(range.length, std::memory_order_relaxed);
+  value_released(range.length);
   leases_.give_back(range);
 }
 
@@ -104,6 +106,10 @@ Status Client::freeze_values(PutPlan& plan) {
     if (!range) return Status(Code::kInternal, "the value is not writable any more");
     value.range = *std::move(range);
     value.is_frozen = true;
+    if (const std::uint64_t pages = round_up(value.bytes, os::page_bytes()); pages < value.range.length) {
+      value_bytes_.fetch_sub(value.range.length - pages, std::memory_order_relaxed);
+      leases_.shorten(value.range, pages);
+    }
     const auto blob = static_cast<std::uint32_t>(plan.seal.blobs.size());
     plan.seal.blobs.push_back({value.range.segment(), value.range.offset, value.bytes});
     for (std::size_t i = 0; i < plan.value_of.size(); ++i) {
@@ -126,12 +132,9 @@ void Client::finish_values(const PutPlan& plan, bool is_answered) {
       if (!memory.not_sealed(value.start)) return_value_lease(value.range);
       continue;
     }
-    if (is_sealed) {
-      memory.sealed(value.start, pin);
-    } else {
-      memory.outcome_unknown(value.start);
-    }
-    value_bytes_.fetch_sub(value.range.length, std::memory_order_relaxed);
+    // A sealed value counts until it is freed: nothing can evict it before.
+    if (!is_sealed || !memory.sealed(value.start, pin)) value_released(value.range.length);
+    if (!is_sealed) memory.outcome_unknown(value.start);
     leases_.sealed(value.range);
   }
 }

@@ -15,7 +15,7 @@ from entrepot.errors import InvalidArgument
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-NUMPY_VERSIONS = ((1, 26), (2, 4))
+NUMPY_VERSIONS = ((2, 0), (2, 4))
 """First and last release of NumPy whose interface for allocators was tested."""
 PYARROW_VERSIONS = ((20, 0), (26, 0))
 """First and last release of pyarrow whose memory pools were tested. Their binary interface differs before 20."""
