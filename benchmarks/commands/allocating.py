@@ -37,7 +37,7 @@ def makers(mib: int) -> dict[str, Callable[[], Any]]:
     return {
         "numpy": lambda: np.full(rows, 7, dtype=np.int64),
         "pandas": lambda: pd.DataFrame(np.full((rows // 8, 8), 7.5), columns=list("abcdefgh")),
-        "arrow": lambda: pc.add(numbers, 1),
+        "arrow": lambda: pc.call_function("add", [numbers, 1]),
     }
 
 

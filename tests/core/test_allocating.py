@@ -39,7 +39,7 @@ def put(store: entrepot.Store, value: Any) -> tuple[Any, int]:
 
 
 def arrow_table() -> pa.Table:
-    numbers = pc.add(pa.array(range(ROWS)), 1)
+    numbers = pc.call_function("add", [pa.array(range(ROWS)), 1])
     return pa.table({"n": numbers, "text": pc.cast(numbers, pa.large_string())})
 
 
@@ -167,7 +167,7 @@ def test_values_outlive_the_store(daemon: Any) -> None:
         stored = np.arange(ROWS)
         assert put(store, stored)[1] == 1
         unput = np.arange(ROWS) * 3
-        table = pc.add(pa.array(range(ROWS)), 1)
+        table = pc.call_function("add", [pa.array(range(ROWS)), 1])
     np.testing.assert_array_equal(stored, np.arange(ROWS))
     np.testing.assert_array_equal(unput, np.arange(ROWS) * 3)
     assert table[-1].as_py() == ROWS
@@ -279,6 +279,7 @@ def test_a_stopped_daemon_does_not_hold_up_arithmetic(store: entrepot.Store) -> 
 
 def test_memory_is_used_again(store: entrepot.Store, wait_until: Callable[..., None]) -> None:
     with store.allocating():
+        array = np.zeros(ROWS)
         for number in range(300):
             array = np.full(ROWS, number)
             oid = store.put(array)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from entrepot._client.allocating import Allocating as Allocating
     from entrepot._client.info import ObjectInfo as ObjectInfo
     from entrepot._client.info import PutResult as PutResult
     from entrepot._client.info import SessionInfo as SessionInfo

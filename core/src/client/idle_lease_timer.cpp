@@ -25,7 +25,7 @@ void Client::start_idle_lease_timer() {
       const auto client = weak.lock();
       if (!client || client->closed()) return;
       const std::uint64_t idle_ns = os::monotonic_ns() - client->last_put_ns_.load(std::memory_order_relaxed);
-      if (idle_ns < kIdleMs * 1'000'000U && !client->pinned_->control().leases_wanted()) continue;
+      if (idle_ns < kIdleMs * 1'000'000U) continue;
       client->idle_lease_timer_running_.store(false);  // from here on, a put starts another one
       client->leases_.return_idle({});
       return;

@@ -105,19 +105,19 @@ std::optional<std::uint64_t> ValueMemory::bytes_at(const void* address) const {
   if (live_.load(std::memory_order_acquire) == 0) return std::nullopt;
   if ((reinterpret_cast<std::uintptr_t>(address) & (os::page_bytes() - 1)) != 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(static_cast<const std::byte*>(address));
-  if (found == allocations_.end()) return std::nullopt;
-  return found->second.bytes;
+  const auto allocated = allocations_.find(static_cast<const std::byte*>(address));
+  if (allocated == allocations_.end()) return std::nullopt;
+  return allocated->second.bytes;
 }
 
 bool ValueMemory::resize(void* address, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(static_cast<const std::byte*>(address));
-  if (found == allocations_.end() || bytes > found->second.mapping.bytes()) return false;
+  const auto allocated = allocations_.find(static_cast<const std::byte*>(address));
+  if (allocated == allocations_.end() || bytes > allocated->second.mapping.bytes()) return false;
   // At least half of it must remain in use, else other memory is better; a put seals all of it.
-  if (bytes < kMinValueBytes || bytes < found->second.mapping.bytes() / 2) return false;
-  counts_.bytes = counts_.bytes - found->second.bytes + bytes;
-  found->second.bytes = bytes;
+  if (bytes < kMinValueBytes || bytes < allocated->second.mapping.bytes() / 2) return false;
+  counts_.bytes = counts_.bytes - allocated->second.bytes + bytes;
+  allocated->second.bytes = bytes;
   return true;
 }
 
@@ -126,10 +126,10 @@ bool ValueMemory::free(void* address) {
   Allocation freed;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = allocations_.find(static_cast<const std::byte*>(address));
-    if (found == allocations_.end()) return false;
-    freed = std::move(found->second);
-    allocations_.erase(found);
+    const auto allocated = allocations_.find(static_cast<const std::byte*>(address));
+    if (allocated == allocations_.end()) return false;
+    freed = std::move(allocated->second);
+    allocations_.erase(allocated);
     live_.store(allocations_.size(), std::memory_order_release);
     counts_.bytes -= freed.bytes;
   }
@@ -170,9 +170,9 @@ std::optional<ValueMemory::Place> ValueMemory::locate(const Client& client, cons
 
 std::optional<LeasedRange> ValueMemory::freeze(const std::byte* start) {
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(start);
-  if (found == allocations_.end() || found->second.state != State::kWritable) return std::nullopt;
-  Allocation& allocation = found->second;
+  const auto allocated = allocations_.find(start);
+  if (allocated == allocations_.end() || allocated->second.state != State::kWritable) return std::nullopt;
+  Allocation& allocation = allocated->second;
   if (!allocation.mapping.become_copy_on_write(allocation.range.memory->fd.get(), allocation.range.offset).is_ok()) {
     return std::nullopt;
   }
@@ -185,27 +185,27 @@ std::optional<LeasedRange> ValueMemory::freeze(const std::byte* start) {
 
 bool ValueMemory::sealed(const std::byte* start, std::shared_ptr<HeldPin> pin) {
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(start);
-  if (found == allocations_.end()) return false;
+  const auto allocated = allocations_.find(start);
+  if (allocated == allocations_.end()) return false;
   counts_.sealed += 1;
-  if (found->second.state != State::kFrozen) return false;  // private since a fork
-  found->second.state = State::kSealed;
-  found->second.pin = std::move(pin);
+  if (allocated->second.state != State::kFrozen) return false;  // private since a fork
+  allocated->second.state = State::kSealed;
+  allocated->second.pin = std::move(pin);
   return true;
 }
 
 bool ValueMemory::not_sealed(const std::byte* start) {
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(start);
-  if (found == allocations_.end() || found->second.state != State::kFrozen) return false;
-  found->second.state = State::kKept;
+  const auto allocated = allocations_.find(start);
+  if (allocated == allocations_.end() || allocated->second.state != State::kFrozen) return false;
+  allocated->second.state = State::kKept;
   return true;
 }
 
 void ValueMemory::outcome_unknown(const std::byte* start) {
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(start);
-  if (found != allocations_.end()) static_cast<void>(detach(found->second));
+  const auto allocated = allocations_.find(start);
+  if (allocated != allocations_.end()) static_cast<void>(detach(allocated->second));
 }
 
 std::optional<LeasedRange> ValueMemory::detach(Allocation& allocation) {

@@ -230,6 +230,29 @@ TEST(HostileClient, WhatItMayOnlyReadItCannotWrite) {
 }
 
 // Garbage in pins, access ring and header while memory is short, so that the daemon keeps reading them.
+TEST(HostileClient, APinThatItHasNotReservedIsRefused) {
+  StoreProcess store(kSmall);
+  Witness witness(store);
+  RawClient liar = store.client();
+  const std::uint32_t session = liar.open();
+  for (const std::uint32_t position : {0U, 7U, 1U << 20, 0xffff'fffeU}) {  // nothing is reserved in its table
+    SealObject object;
+    object.id = os::random_id();
+    object.session = session;
+    object.tree = "tree";
+    object.payload = "payload";
+    object.buffers = {{kInlineBlob, 0, 0, 7}};
+    object.pin_position = position;
+    const auto reply = liar.call<SealReply>(MessageType::kSeal, SealRequest{{object}});
+    ASSERT_TRUE(reply.is_ok()) << reply.status().to_string();
+    ASSERT_EQ(reply->results.size(), 1U);
+    EXPECT_EQ(reply->results[0].code, Code::kInvalidArgument);
+    EXPECT_EQ(liar.lookup(object.id).code, Code::kObjectNotFound);
+  }
+  witness.expect_undisturbed();
+  witness.expect_alone();
+}
+
 TEST(HostileClient, GarbageInItsPinTableKeepsMemoryAtWorst) {
   Scratch folder;
   StoreProcess store({"--size=16MiB", "--warm-bytes=0", "--spill-path=" + folder.path("spill")});

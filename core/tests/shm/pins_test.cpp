@@ -51,6 +51,27 @@ TEST(Pins, SlotZeroAndTheLastGenerationCanBePinned) {
             (std::vector<std::uint8_t>{1, 1, 0}));
 }
 
+TEST(Pins, TheDaemonWritesAPinOnlyInAReservedPosition) {
+  PinTable table = PinTable::create_private(16).take();
+  PinScanner scanner;
+  ASSERT_TRUE(scanner.add_private(1, table).is_ok());
+  const PinTarget target{3, 5};
+  EXPECT_FALSE(scanner.can_place(1, 0));  // nothing is reserved
+  scanner.place(1, 0, target);
+  EXPECT_EQ(table.in_use(), 0U);
+  const std::uint32_t position = table.reserve();
+  EXPECT_TRUE(scanner.can_place(1, position));
+  EXPECT_FALSE(scanner.can_place(1, position + 1));
+  EXPECT_FALSE(scanner.can_place(2, position));
+  EXPECT_EQ(scanner.scan(std::vector{target}).front(), 0);
+  scanner.place(1, position, target);
+  EXPECT_EQ(scanner.scan(std::vector{target}).front(), 1);
+  EXPECT_EQ(table.pin_at(position), PinWord::make(3, 5));
+  table.unpin(position);
+  EXPECT_EQ(scanner.scan(std::vector{target}).front(), 0);
+  EXPECT_EQ(table.reserve(), position);
+}
+
 TEST(Pins, AFullTableSaysSoAndRecovers) {
   PinTable table = PinTable::create_private(3).take();
   std::set<std::uint32_t> positions;

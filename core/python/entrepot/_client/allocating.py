@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from entrepot import _core
 from entrepot.errors import InvalidArgument
@@ -133,7 +133,7 @@ class _ImportWatcher:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _InstallingLoader(spec.loader)
+                    spec.loader = cast("Any", _InstallingLoader(spec.loader))
                 return spec
         return None
 
