@@ -21,6 +21,7 @@ void add_allocating(nb::module_& module) {
     fields["allocated"] = counts.allocated;
     fields["refused"] = counts.refused;
     fields["sealed"] = counts.sealed;
+    fields["last_refusal"] = to_text(counts.last_refusal);
     return fields;
   });
 }

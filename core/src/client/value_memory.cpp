@@ -69,21 +69,26 @@ std::byte* ValueMemory::allocate(std::uint64_t bytes, bool zeroed) {
 std::byte* ValueMemory::allocate_in_store(std::uint64_t bytes, bool zeroed) {
   const std::shared_ptr<Client> client = active_client();
   if (!client) return nullptr;
-  const auto refuse = [this]() -> std::byte* {
+  const auto refuse = [this](const Status& reason) -> std::byte* {
     const std::lock_guard lock(mutex_);
     counts_.refused += 1;
+    counts_.last_refusal = reason.message();
     return nullptr;
   };
   const bool huge = bytes >= kHugeFromBytes;
   const std::uint64_t align = huge ? os::kHugePageBytes : os::page_bytes();
   auto range = client->lease_for_value(round_up(bytes, os::page_bytes()), align);
-  if (!range.is_ok()) return refuse();
+  if (!range.is_ok()) return refuse(range.status());
   Allocation made;
   auto mapping = os::Mapping::map(range->memory->fd.get(), range->offset, range->length, os::Access::kReadWrite, align);
-  if (mapping.is_ok()) made.mapping = mapping.take();
-  if (!made.mapping.valid() || !made.mapping.dont_fork().is_ok()) {
+  Status mapped = mapping.status();
+  if (mapped.is_ok()) {
+    made.mapping = mapping.take();
+    mapped = made.mapping.dont_fork();
+  }
+  if (!mapped.is_ok()) {
     client->return_value_lease(*range);
-    return refuse();
+    return refuse(mapped);
   }
   std::byte* const start = made.mapping.data();
   made.bytes = bytes;

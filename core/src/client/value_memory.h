@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,7 @@ struct ValueMemoryCounts {
   std::uint64_t allocated = 0;    // since the process began
   std::uint64_t refused = 0;      // since then: the store had no memory for them
   std::uint64_t sealed = 0;       // since then: put without a copy
+  std::string last_refusal;       // its reason
 };
 
 class ValueMemory : public ForkWatcher {
