@@ -15,8 +15,6 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 BENCH_AGAINST ?= HEAD
-# `make test` reruns up to this many failed Python tests, and lists them as flaky if they then pass.
-RETRIES ?= 0
 # `make test` skips its last stage (TSan), and says so, if the earlier ones took longer than this many seconds.
 LAST_BEGINS_WITHIN ?= inf
 
@@ -55,7 +53,7 @@ test-fast: cpp-tests  ## C++ unit tests, and Python tests that are not slow; und
 	@$(PY) tools/run_tests.py fast
 
 test: cpp-tests $(VENV2)/.developed  ## unit tests, also under sanitizers; Python, orchestrators, Kubernetes, documentation
-	@$(PY) tools/run_tests.py full --jobs $(JOBS) --retries $(RETRIES) --last-begins-within $(LAST_BEGINS_WITHIN)
+	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
 test-exhaustive: cpp-tests  ## tests that take minutes and rarely fail: a wheel built and installed, whole benchmark runs
 	@$(PY) tools/run_tests.py exhaustive

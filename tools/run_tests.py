@@ -2,10 +2,6 @@
 
 Every stage runs, even if earlier ones fail; the exit code is 0 if all passed. The summary is short and comes last, so
 that a tail of the log is enough: the slowest tests, the closing line of each stage, the names of failed tests.
-
-A Python test may fail because of a race in the orchestrator that it runs. With ``--retries N``, up to N failed tests
-are retried, alone; one that then passes is listed in the summary as flaky, and its first failure stays in the
-log.
 """
 
 from __future__ import annotations
@@ -45,7 +41,6 @@ LONGEST_FILES = (
     "tests/orchestrator_pods/test_airflow_pods.py",
 )
 SLOWEST = 10
-RETRY_LOGS = 100  # added to the number of a stage's log
 NAMED_FAILURES = 60  # keeps the summary readable; the log has them all
 
 
@@ -57,14 +52,12 @@ class Stage:
         name: for the summary.
         commands: run in order; the first failure ends the stage.
         variables: added to the environment.
-        retry_command: command to which the names of failed tests are appended to rerun them; None: no retries.
         background_command: command started with the stage, at low priority, and stopped before the last stage.
     """
 
     name: str
     commands: list[list[str]]
     variables: dict[str, str] = field(default_factory=dict[str, str])
-    retry_command: list[str] | None = None
     background_command: list[str] = field(default_factory=list[str])
 
 
@@ -74,17 +67,15 @@ class Outcome:
 
     Attributes:
         name: of the stage.
-        code: exit code; 0: all tests passed, flaky ones when retried.
+        code: exit code; 0: all tests passed.
         seconds: duration.
         result: of its output.
-        flaky: tests that passed only when retried.
     """
 
     name: str
     code: int
     seconds: float
     result: RunnerResult
-    flaky: list[str] = field(default_factory=list[str])
 
 
 def _pytest(python: str, *arguments: str) -> list[str]:
@@ -123,9 +114,8 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan"))
     ]
     planned.append(sanitized[0])
-    retry_command = _pytest(PYTHON, "--timeout", "900")
     python = _pytest(PYTHON, "-n", "2", "-m", "not e2e and not exhaustive", "tests")
-    planned.append(Stage("Python", [python], retry_command=retry_command))
+    planned.append(Stage("Python", [python]))
     # Modules named torch_* import PyTorch, which is not in the lock file.
     doctests = [
         "--doctest-modules",
@@ -144,7 +134,6 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         Stage(
             "orchestrators, end to end",
             [orchestrators],
-            retry_command=retry_command,
             background_command=[*sanitized[1].commands[0][:-1], "1"],
         )
     )
@@ -152,7 +141,7 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         planned.append(pandas2)
     # One process, so that there is one control plane. Late, because what it is built from compiles meanwhile.
     cluster = _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")
-    planned.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], retry_command=retry_command))
+    planned.append(Stage("Kubernetes", [CONTROL_PLANE, cluster]))
     # The longest build with the fewest findings: the one that a slow machine may omit.
     planned.append(sanitized[1])
     return planned
@@ -179,23 +168,6 @@ def running_in_background(command: list[str], log: str) -> Iterator[Callable[[],
         yield end
     finally:
         end()
-
-
-def _run_with_retries(stage: Stage, number: int, retries: int) -> Outcome:
-    """Run a stage, and rerun its failed tests once if there are not too many."""
-    first_outcome = run(stage, number)
-    names = first_outcome.result.failures
-    # pytest's code 1: tests ran and some failed. Any other code means that more is wrong.
-    if first_outcome.code != 1 or stage.retry_command is None or not names or len(names) > retries:
-        return first_outcome
-    retried = run(Stage(f"{stage.name}: retry", [stage.retry_command + names], stage.variables), number + RETRY_LOGS)
-    seconds = first_outcome.seconds + retried.seconds
-    if retried.code == 0 and retried.result.passed >= len(names):
-        first_outcome.result.failures = []
-        first_outcome.result.failed = 0
-        first_outcome.result.passed += retried.result.passed
-        return Outcome(first_outcome.name, 0, seconds, first_outcome.result, flaky=names)
-    return Outcome(first_outcome.name, first_outcome.code, seconds, first_outcome.result)
 
 
 def run(stage: Stage, number: int) -> Outcome:
@@ -260,8 +232,6 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     lines += names[:NAMED_FAILURES]
     if len(names) > NAMED_FAILURES:
         lines.append(f"and {len(names) - NAMED_FAILURES} more: see {LOGS}")
-    for outcome in outcomes:
-        lines += [f"FLAKY {name}  ({outcome.name}): passed only when retried" for name in outcome.flaky]
     bad = sum(1 for outcome in outcomes if outcome.code != 0)
     # A stage that failed before its runner could count still counts as a failure.
     failed = max(sum(outcome.result.failed for outcome in outcomes), bad)
@@ -289,11 +259,7 @@ def main() -> int:
         metavar="SECONDS",
         help="skip the last stage, and say so in the summary, if the stages before it took longer; default: never",
     )
-    parser.add_argument(
-        "--retries", type=int, default=0, help="maximum number of failed Python tests to retry; default: 0"
-    )
     arguments = parser.parse_args()
-    retries_left: int = arguments.retries
     outcomes: list[Outcome] = []
     planned = stages(arguments.tier, arguments.jobs)
     omitted: list[str] = []
@@ -311,8 +277,7 @@ def main() -> int:
             if stage is planned[-1] and taken > arguments.last_begins_within:
                 omitted.append(f"SKIPPED {stage.name}: the stages before it took {taken:.0f} s")
                 continue
-            outcomes.append(_run_with_retries(stage, number, retries_left))
-            retries_left -= len(outcomes[-1].flaky)
+            outcomes.append(run(stage, number))
     lines = summary(outcomes)
     print("\n".join([*lines[:-1], *omitted, lines[-1]]), flush=True)
     return 1 if any(outcome.code != 0 for outcome in outcomes) else 0

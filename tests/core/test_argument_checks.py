@@ -109,7 +109,7 @@ def outcome_is_fine(work: Callable[[], Any]) -> bool:
     """Return whether it worked, or failed with an error about the argument instead of our internals."""
     try:
         work()
-    except EntrepotError:
+    except (EntrepotError, FileNotFoundError):  # paths of files to read may be wrong, too
         return True
     except (TypeError, ValueError) as error:
         return not isinstance(error, UnicodeError) and "incompatible function arguments" not in str(error)

@@ -141,7 +141,7 @@ def test_the_orchestrator_stage_contains_all_their_tests(runner: ModuleType) -> 
     assert {"tests/failover/test_airflow.py", "tests/kedro_dataset/test_project.py"} <= set(files)
     (stage,) = (candidate for candidate in runner.stages("full", 2) if candidate.name == "orchestrators, end to end")
     assert stage.commands[0][-len(files) :] == files
-    assert ("-n" in stage.commands[0], "-n" in stage.retry_command) == (True, False)
+    assert "-n" in stage.commands[0]
 
 
 def test_the_summary_ends_with_names_and_counts(runner: ModuleType) -> None:
@@ -180,44 +180,6 @@ def test_a_stage_ends_with_the_first_command_that_fails(runner: ModuleType) -> N
 def test_a_stage_that_hangs_is_ended(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "STAGE_SECONDS", 0.5)
     assert _stage(runner, "import signal; print('1 passed in 0.1s', flush=True); signal.pause()")[0] == -9
-
-
-TEST_ID = "tests/x.py::test_x"
-FAILING_CODE = f"print('FAILED {TEST_ID} - no'); print('1 failed, 3 passed in 0.1s'); raise SystemExit(1)"
-
-
-def _run_with_retry(runner: ModuleType, first: str, second: str, tries: int) -> Any:
-    retry_command = [sys.executable, "-c", second]
-    return runner._run_with_retries(
-        runner.Stage("a stage", [[sys.executable, "-c", first]], retry_command=retry_command), 0, tries
-    )
-
-
-def test_a_test_that_passes_at_its_second_try_is_named(runner: ModuleType) -> None:
-    outcome = _run_with_retry(
-        runner, FAILING_CODE, f"import sys; assert sys.argv[1:] == ['{TEST_ID}']; print('1 passed in 0.1s')", 1
-    )
-    assert (outcome.code, outcome.flaky) == (0, [TEST_ID])
-    lines = runner.summary([outcome])
-    assert any(line.startswith(f"FLAKY {TEST_ID}") for line in lines)
-    assert lines[-1].startswith("4 passed, 0 failed")
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "tries"),
-    [
-        (FAILING_CODE, FAILING_CODE, 1),
-        (FAILING_CODE, "print('no tests ran in 0.1s')", 1),
-        (FAILING_CODE, "print('1 passed in 0.1s')", 0),
-        (FAILING_CODE.replace("SystemExit(1)", "SystemExit(2)"), "print('1 passed in 0.1s')", 1),
-    ],
-    ids=["fails again", "does not run", "no tries left", "more amiss than a test"],
-)
-def test_what_fails_stays_red(runner: ModuleType, first: str, second: str, tries: int) -> None:
-    outcome = _run_with_retry(runner, first, second, tries)
-    assert outcome.code != 0
-    assert outcome.flaky == []
-    assert f"FAILED {TEST_ID}  (a stage)" in runner.summary([outcome])
 
 
 BACKGROUND_CODE = (
