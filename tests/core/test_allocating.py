@@ -31,6 +31,20 @@ def _provisioned(store: entrepot.Store) -> None:
     store.wait_provisioned()  # a store that has no memory yet refuses, rather than hold up arithmetic
 
 
+def in_store(store: entrepot.Store, make: Callable[[], Any]) -> Any:
+    """Make a value while the store refuses nothing: on a busy machine, it may take too long to provide memory."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        refused = _core.value_memory()["refused"]
+        with store.allocating():
+            value = make()
+        if _core.value_memory()["refused"] == refused:
+            return value
+        del value
+        time.sleep(0.3)  # longer than the first refusal lasts
+    raise AssertionError(_core.value_memory())
+
+
 def put(store: entrepot.Store, value: Any) -> tuple[Any, int]:
     """Put a value; return its ID, and how many buffers were sealed in place."""
     before = _core.value_memory()["sealed"]
@@ -65,8 +79,7 @@ MADE: dict[str, tuple[Callable[[], Any], int]] = {
 @pytest.mark.parametrize("name", MADE)
 def test_values_are_sealed_where_they_were_made(store: entrepot.Store, name: str) -> None:
     make, buffers = MADE[name]
-    with store.allocating():
-        value = make()
+    value = in_store(store, make)
     oid, sealed = put(store, value)
     assert sealed >= buffers
     assert_equal(store.get(oid), make())
@@ -109,11 +122,12 @@ def test_small_values_are_left_alone(store: entrepot.Store) -> None:
 
 
 def test_a_value_may_be_changed_after_its_put(store: entrepot.Store) -> None:
-    with store.allocating():
-        array = np.arange(ROWS)
-        first = store.put(array)
-        array[::2] = -1
-        second = store.put(array)
+    array = in_store(store, lambda: np.arange(ROWS))
+    first, sealed = put(store, array)
+    assert sealed == 1
+    array[::2] = -1
+    second, sealed = put(store, array)
+    assert sealed == 0
     np.testing.assert_array_equal(store.get(first), np.arange(ROWS))
     np.testing.assert_array_equal(store.get(second), array)
     assert array[0] == -1
@@ -121,14 +135,18 @@ def test_a_value_may_be_changed_after_its_put(store: entrepot.Store) -> None:
 
 
 def test_threads_and_pools_take_part(store: entrepot.Store) -> None:
-    with store.allocating(), ThreadPoolExecutor(4) as pool:
-        arrays = list(pool.map(lambda number: np.full(ROWS, number), range(8)))
-        assert put(store, arrays)[1] == 8
+    with ThreadPoolExecutor(4) as pool:
+        arrays = in_store(store, lambda: list(pool.map(lambda number: np.full(ROWS, number), range(8))))
+    assert put(store, arrays)[1] == 8
+
+    def make_in_thread() -> list[Any]:
         made: list[Any] = []
         thread = threading.Thread(target=lambda: made.append(np.ones(ROWS)))
         thread.start()
         thread.join()
-        assert put(store, made)[1] == 1
+        return made
+
+    assert put(store, in_store(store, make_in_thread))[1] == 1
 
 
 def test_what_does_not_fit_is_ordinary_memory(store: entrepot.Store) -> None:
@@ -150,6 +168,7 @@ def test_an_error_ends_it(store: entrepot.Store) -> None:
 
 
 def test_start_and_stop(store: entrepot.Store) -> None:
+    in_store(store, lambda: np.arange(ROWS))  # from here on, memory is leased
     switch = store.allocating()
     switch.start()
     array = np.arange(ROWS)
@@ -163,11 +182,11 @@ def test_start_and_stop(store: entrepot.Store) -> None:
 
 
 def test_values_outlive_the_store(daemon: Any) -> None:
-    with entrepot.connect(daemon.address, scope="tests") as store, store.allocating():
-        stored = np.arange(ROWS)
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        stored = in_store(store, lambda: np.arange(ROWS))
         assert put(store, stored)[1] == 1
-        unput = np.arange(ROWS) * 3
-        table = pc.call_function("add", [pa.array(range(ROWS)), 1])
+        unput = in_store(store, lambda: np.arange(ROWS) * 3)
+        table = in_store(store, lambda: pc.call_function("add", [pa.array(range(ROWS)), 1]))
     np.testing.assert_array_equal(stored, np.arange(ROWS))
     np.testing.assert_array_equal(unput, np.arange(ROWS) * 3)
     assert table[-1].as_py() == ROWS
@@ -187,9 +206,9 @@ def test_forked_children_inherit_values(store: entrepot.Store) -> None:
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     with store.allocating():
-        stored = np.arange(ROWS)
+        stored = in_store(store, lambda: np.arange(ROWS))
         oid = store.put(stored)
-        unput = np.ones(ROWS, dtype=np.int64)
+        unput = in_store(store, lambda: np.ones(ROWS, dtype=np.int64))
         child = context.Process(target=child_sums, args=([stored, unput], results))
         child.start()
         sums = results.get(timeout=60)
@@ -207,9 +226,14 @@ def test_a_killed_process_leaves_nothing(
     process = spawn(
         """
         import numpy as np, os, signal
+        import time
+        from entrepot import _core
         store.allocating().start()
-        arrays = [np.ones(500_000) for _ in range(8)]
-        store.put(arrays[0], name="kept")
+        arrays = []
+        while _core.value_memory()["allocations"] < 8:
+            arrays.append(np.ones(500_000))
+            time.sleep(0.02)
+        store.put(arrays[-1], name="kept")
         print(store.status()["leased_bytes"], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
         """
@@ -227,11 +251,13 @@ def test_libraries_imported_later_take_part(python: Callable[..., subprocess.Com
         from entrepot import _core
         with store.allocating():
             assert "numpy" not in sys.modules and "pyarrow" not in sys.modules
-            import pyarrow as pa, pyarrow.compute as pc, numpy as np
-            store.put(np.arange(500_000))
-            assert _core.value_memory()["sealed"] == 1, _core.value_memory()
-            store.put(pc.add(pa.array(range(500_000)), 1))
-            assert _core.value_memory()["sealed"] == 2, _core.value_memory()
+            import pyarrow as pa, pyarrow.compute as pc, numpy as np, time
+            end = time.monotonic() + 30
+            for number, make in enumerate((lambda: np.arange(500_000), lambda: pc.add(pa.array(range(500_000)), 1))):
+                while _core.value_memory()["sealed"] <= number and time.monotonic() < end:
+                    store.put(make())  # again if the store was too slow to provide memory
+                    time.sleep(0.05)
+                assert _core.value_memory()["sealed"] == number + 1, _core.value_memory()
             assert pa.default_memory_pool().backend_name.startswith("entrepot")
             assert type(np.__loader__).__module__ == "_frozen_importlib_external"
         """
@@ -278,6 +304,7 @@ def test_a_stopped_daemon_does_not_hold_up_arithmetic(store: entrepot.Store) -> 
 
 
 def test_memory_is_used_again(store: entrepot.Store, wait_until: Callable[..., None]) -> None:
+    allocated = _core.value_memory()["allocated"]
     with store.allocating():
         array = np.zeros(ROWS)
         for number in range(300):
@@ -286,8 +313,7 @@ def test_memory_is_used_again(store: entrepot.Store, wait_until: Callable[..., N
             assert store.get(oid)[-1] == number
             store.delete(oid)
         assert _core.value_memory()["allocations"] <= 4
-        allocated = _core.value_memory()["allocated"]
-        assert allocated >= 300
+        assert _core.value_memory()["allocated"] >= allocated + 100  # all but those refused on a busy machine
     del array
     wait_until(lambda: store.status()["leased_bytes"] == 0, "idle leases to be returned")
     wait_until(lambda: store.status()["deferred_frees"] == 0, "the last object to be freed")

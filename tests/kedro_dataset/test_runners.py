@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, cast
@@ -309,7 +310,13 @@ def test_nodes_make_values_in_the_store_if_asked_for(setting: str, monkeypatch: 
         ]
     )
     catalog = DataCatalog.from_config(CATALOG)
-    sealed = _core.value_memory()["sealed"]
-    SequentialRunner().run(job, catalog, hooks)
-    assert _core.value_memory()["sealed"] - sealed == (2 if setting == "1" else 0)
+    end = time.monotonic() + 60
+    while True:
+        before = _core.value_memory()
+        SequentialRunner().run(job, catalog, hooks)
+        after = _core.value_memory()
+        if after["refused"] == before["refused"] or time.monotonic() > end:
+            break
+        time.sleep(0.3)  # on a busy machine, the store may take too long to provide memory
+    assert after["sealed"] - before["sealed"] == (2 if setting == "1" else 0), after
     np.testing.assert_array_equal(catalog["second"].load(), np.tile(np.arange(500_000), 2))

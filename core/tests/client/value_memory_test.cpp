@@ -26,8 +26,17 @@ class ValueMemoryTest : public ::testing::Test {
   void TearDown() override { memory().deactivate(active_); }
 
   static ValueMemory& memory() { return ValueMemory::instance(); }
+  // On a busy machine, the store may take too long to provide memory, and is not asked again at once.
+  static std::byte* allocate(std::uint64_t bytes, bool zeroed) {
+    std::byte* data = nullptr;
+    static_cast<void>(eventually([&] {
+      data = memory().allocate(bytes, zeroed);
+      return data != nullptr;
+    }));
+    return data;
+  }
   static std::uint8_t* make(std::uint64_t bytes, std::uint32_t seed) {
-    auto* const data = reinterpret_cast<std::uint8_t*>(memory().allocate(bytes, false));
+    auto* const data = reinterpret_cast<std::uint8_t*>(allocate(bytes, false));
     if (data != nullptr) fill(data, bytes, seed);
     return data;
   }
@@ -168,7 +177,7 @@ TEST_F(ValueMemoryTest, ValuesOutliveTheClient) {
 TEST_F(ValueMemoryTest, ZeroedMemoryIsZeroAlsoWhereOtherValuesWere) {
   std::uint8_t* const first = make(kBytes, 9);
   EXPECT_TRUE(memory().free(first));
-  auto* const second = reinterpret_cast<std::uint8_t*>(memory().allocate(kBytes, true));
+  auto* const second = reinterpret_cast<std::uint8_t*>(allocate(kBytes, true));
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(std::vector<std::uint8_t>(second, second + kBytes), std::vector<std::uint8_t>(kBytes, 0));
   EXPECT_TRUE(memory().free(second));
@@ -178,12 +187,13 @@ TEST_F(ValueMemoryTest, NoMoreThanHalfOfTheStore) {
   const std::uint64_t capacity = client_->server().capacity_bytes;
   EXPECT_EQ(memory().allocate(capacity / 2 + (1U << 20), false), nullptr);
   std::vector<std::byte*> all;
-  for (std::byte* data = memory().allocate(8U << 20, false); data != nullptr;
-       data = memory().allocate(8U << 20, false)) {
-    all.push_back(data);
+  for (std::uint64_t bytes = 0; bytes < capacity / 4; bytes += 4U << 20) {
+    all.push_back(allocate(4U << 20, false));
+    ASSERT_NE(all.back(), nullptr);
   }
-  EXPECT_LE(all.size() * (8U << 20), capacity / 2);
-  EXPECT_GE(all.size() * (8U << 20), capacity / 8);
+  while (std::byte* const data = memory().allocate(4U << 20, false))
+    all.push_back(data);
+  EXPECT_LE(all.size() * (4U << 20), capacity / 2);
   for (std::byte* const data : all)
     EXPECT_TRUE(memory().free(data));
   EXPECT_TRUE(eventually([&] { return number(*client_, "leased_bytes") == 0; }));  // returned when idle
