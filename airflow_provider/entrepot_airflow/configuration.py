@@ -26,8 +26,9 @@ def current_settings() -> Settings:
 
 
 def allocates() -> bool:
-    """Return whether tasks' large values are made in the store; an invalid setting is reported by the task."""
-    return bool(os.environ.get("ENTREPOT_ALLOCATE") or option("allocate"))
+    """Return whether tasks' large values may be made in the store; an invalid setting is reported by the task."""
+    setting = os.environ.get("ENTREPOT_ALLOCATE") or option("allocate") or ""
+    return setting.strip().lower() not in ("", "0", "false", "no", "off")
 
 
 def default_scope() -> str:

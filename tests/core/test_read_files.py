@@ -88,7 +88,7 @@ PARQUET_OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", PARQUET_OPTIONS, ids=str)
+@pytest.mark.parametrize("options", PARQUET_OPTIONS, ids=range(len(PARQUET_OPTIONS)))
 def test_parquet_is_read_as_pyarrow_does(
     module_store: entrepot.Store, parquet_file: Path, options: dict[str, Any]
 ) -> None:

@@ -262,6 +262,10 @@ def _text_of(path: object) -> str:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text:
         raise InvalidArgument(f"a file to read must be given as a path or URL, or a list of them, but got {path!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"the path {path!r} is not valid Unicode, which PyArrow needs: rename it") from error
     return text
 
 
