@@ -14,7 +14,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint32_t kLeaseTries = 8;  // minimum; then until the timeout
-constexpr std::uint32_t kFirstWaitMs = 1'000;
+constexpr std::uint32_t kFirstWaitMs = 100;
 // The rest of a lease for one large value is too small for another, and prevents the daemon from leasing a range of the
 // old length again when that value is gone.
 constexpr std::uint64_t kCrumbBytes = 256U << 10;
