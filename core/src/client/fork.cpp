@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "client/client.h"
 #include "client/fork_plan.h"
-#include "client/value_memory.h"
 #include "os/fork.h"
 
 namespace entrepot {
@@ -40,17 +39,21 @@ void prepare() {
     watcher->before_fork();
 }
 
-void finish(void (ForkWatcher::*after)()) {
+std::vector<std::shared_ptr<ForkWatcher>> finish(void (ForkWatcher::*after)()) {
   Watched& all = watched();
   for (const auto& watcher : all.forking)
     (watcher.get()->*after)();
   std::vector<std::shared_ptr<ForkWatcher>> done;
   done.swap(all.forking);
   all.mutex.unlock();
+  return done;
 }
 
-void in_parent() { finish(&ForkWatcher::after_fork_in_parent); }
-void in_child() { finish(&ForkWatcher::after_fork_in_child); }
+void in_parent() {
+  for (const auto& watcher : finish(&ForkWatcher::after_fork_in_parent))
+    watcher->unlocked_in_parent();
+}
+void in_child() { static_cast<void>(finish(&ForkWatcher::after_fork_in_child)); }
 
 }  // namespace
 
@@ -127,7 +130,6 @@ void Client::after_fork_in_parent() {
   leases_.unlock();
   blobs_mutex_.unlock();
   fork_plan_.reset();  // closes the child's descriptors here
-  ValueMemory::instance().return_after_fork(*this);
 }
 
 void Client::after_fork_in_child() {

@@ -17,9 +17,10 @@ class ForkWatcher {
   virtual void before_fork() = 0;  // takes the locks; called in the order of registration
   virtual void after_fork_in_parent() = 0;
   virtual void after_fork_in_child() = 0;
+  virtual void unlocked_in_parent() {}  // after all watchers have released their locks
 };
 
-// Calls before_fork and after_fork_* of all living watchers around each fork of this process (client/fork.cpp).
+// Calls before_fork, after_fork_* and unlocked_in_parent of all living watchers around each fork of this process (client/fork.cpp).
 void watch_forks(const std::shared_ptr<ForkWatcher>& watcher);
 
 }  // namespace entrepot

@@ -257,17 +257,14 @@ void ValueMemory::before_fork() {
 
 void ValueMemory::after_fork_in_parent() { mutex_.unlock(); }
 
-void ValueMemory::return_after_fork(Client& client) {
-  std::vector<std::pair<std::shared_ptr<Client>, LeasedRange>> unused;
+void ValueMemory::unlocked_in_parent() {
+  decltype(after_fork_) unused;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& entry : after_fork_) {
-      if (entry.first.get() == &client) unused.push_back(std::move(entry));
-    }
-    std::erase_if(after_fork_, [](const auto& entry) { return entry.first == nullptr; });
+    unused.swap(after_fork_);
   }
-  for (const auto& [owner, range] : unused)
-    client.return_value_lease(range);
+  for (const auto& [client, range] : unused)
+    client->return_value_lease(range);
 }
 
 void ValueMemory::after_fork_in_child() {

@@ -82,11 +82,11 @@ class ValueMemory : public ForkWatcher {
   // The client is being closed: its leases end.
   void make_private(Client& client);
 
-  // --- ForkWatcher: registered before all clients, so that its mutex is taken before and released before theirs
-  void return_after_fork(Client& client);  // by each client, once its own locks are released
+  // --- ForkWatcher: registered before all clients, so that its mutex is taken before theirs
   void before_fork() override;
   void after_fork_in_parent() override;
   void after_fork_in_child() override;
+  void unlocked_in_parent() override;
 
  private:
   enum class State : std::uint8_t { kWritable, kFrozen, kKept, kSealed, kPrivate };
