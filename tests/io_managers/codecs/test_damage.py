@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import random
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,10 @@ import xarray as xr
 from entrepot.codec import Node, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType, VersionMismatch
 from scipy import sparse
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from damaged_trees import expect_corrupt, tree_of
 
 run_end_encode: Any = getattr(pyarrow.compute, "run_end_encode")  # noqa: B009 - made at import
 ROUNDS = 250
@@ -248,17 +254,6 @@ def test_cut_and_flipped_metadata_is_a_typed_error(put: Any, name: str) -> None:
         except TYPED:
             continue
         assert round_ % 2 == 0, "cut metadata was accepted"
-
-
-def tree_of(put: Any, value: Any) -> tuple[Any, Node]:
-    stored = put(value)
-    return stored, unpack_tree(stored.tree)
-
-
-def expect_corrupt(stored: Any, root: Node, match: str) -> None:
-    stored.tree = pack_tree(root)
-    with pytest.raises(CorruptData, match=match):
-        stored.get()
 
 
 def test_a_short_buffer_names_both_lengths(put: Any) -> None:

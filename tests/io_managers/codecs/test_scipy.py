@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from entrepot.codec import CopyMode, Node, pack_tree, unpack_tree
-from entrepot.errors import CorruptData, UnsupportedType
+from entrepot.codec import CopyMode, Node, unpack_tree
+from entrepot.errors import UnsupportedType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from damaged_trees import expect_corrupt, tree_of
 
 PROPERTY = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 FORMATS = ["csr", "csc", "bsr", "coo", "dia", "lil", "dok"]
@@ -207,17 +213,6 @@ def test_any_sparse_value_comes_back(
     back = put(value).get(data.draw(st.sampled_from(["never", "on_write", "always"])))
     assert_same(back, value)
     assert np.array_equal(back.toarray(), value.toarray())
-
-
-def tree_of(put: Any, value: Any) -> tuple[Any, Node]:
-    stored = put(value)
-    return stored, unpack_tree(stored.tree)
-
-
-def expect_corrupt(stored: Any, root: Node, match: str) -> None:
-    stored.tree = pack_tree(root)
-    with pytest.raises(CorruptData, match=match):
-        stored.get()
 
 
 def replaced(root: Node, number: int, part: Any, put: Any) -> Node:
