@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +13,17 @@ import pendulum
 from airflow.sdk import DAG, task
 from entrepot import _core
 from recorded_steps import Recorder
-
-
-def made(make: Callable[[], Any]) -> Any:
-    """Make a value again if the store refused memory, which it may on a busy machine."""
-    end = time.monotonic() + 60
-    while True:
-        refused = _core.value_memory()["refused"]
-        value = make()
-        if _core.value_memory()["refused"] == refused or time.monotonic() > end:
-            return value
-        del value
-        time.sleep(0.3)
-
+from value_memory_tries import until_nothing_is_refused
 
 with DAG("allocating", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC")) as allocating:
 
     @task
     def make() -> Any:
-        return made(lambda: np.arange(500_000))
+        return until_nothing_is_refused(lambda: np.arange(500_000))[0]
 
     @task
     def double(values: Any) -> Any:
-        return made(lambda: np.concatenate([values, values]))
+        return until_nothing_is_refused(lambda: np.concatenate([values, values]))[0]
 
     @task
     def report(values: Any) -> None:

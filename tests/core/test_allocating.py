@@ -22,6 +22,7 @@ import pytest
 from entrepot import _core
 from entrepot._client import allocating
 from entrepot.errors import InvalidArgument
+from value_memory_tries import until_nothing_is_refused
 
 ROWS = 500_000  # 4 MB of integers
 
@@ -32,17 +33,13 @@ def _provisioned(store: entrepot.Store) -> None:
 
 
 def in_store(store: entrepot.Store, make: Callable[[], Any]) -> Any:
-    """Make a value while the store refuses nothing: on a busy machine, it may take too long to provide memory."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        refused = _core.value_memory()["refused"]
+    """Make a value in the store."""
+
+    def allocate() -> Any:
         with store.allocating():
-            value = make()
-        if _core.value_memory()["refused"] == refused:
-            return value
-        del value
-        time.sleep(0.3)  # longer than the first refusal lasts
-    raise AssertionError(_core.value_memory())
+            return make()
+
+    return until_nothing_is_refused(allocate)[0]
 
 
 def put(store: entrepot.Store, value: Any) -> tuple[Any, int]:

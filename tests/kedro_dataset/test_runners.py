@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +12,6 @@ import entrepot
 import numpy as np
 import pandas as pd
 import pytest
-from entrepot import _core
 from entrepot.errors import ObjectExists, ObjectNotFound, StoreUnavailable
 from entrepot_io.connections import close_all, scope_store
 from entrepot_io.keys import kedro_key
@@ -23,6 +21,7 @@ from kedro.framework.hooks.manager import _create_hook_manager
 from kedro.io import AbstractDataset, DataCatalog, DatasetError, SharedMemoryDataCatalog
 from kedro.pipeline import node, pipeline
 from kedro.runner import AbstractRunner, ParallelRunner, SequentialRunner, ThreadRunner
+from value_memory_tries import until_nothing_is_refused
 
 SCOPE = "tests"
 CATALOG = {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}
@@ -310,13 +309,6 @@ def test_nodes_make_values_in_the_store_if_asked_for(setting: str, monkeypatch: 
         ]
     )
     catalog = DataCatalog.from_config(CATALOG)
-    end = time.monotonic() + 60
-    while True:
-        before = _core.value_memory()
-        SequentialRunner().run(job, catalog, hooks)
-        after = _core.value_memory()
-        if after["refused"] == before["refused"] or time.monotonic() > end:
-            break
-        time.sleep(0.3)  # on a busy machine, the store may take too long to provide memory
-    assert after["sealed"] - before["sealed"] == (2 if setting == "1" else 0), after
+    _, sealed = until_nothing_is_refused(lambda: SequentialRunner().run(job, catalog, hooks))
+    assert sealed == (2 if setting == "1" else 0)
     np.testing.assert_array_equal(catalog["second"].load(), np.tile(np.arange(500_000), 2))
