@@ -10,7 +10,6 @@ is the limit of a put that copies.
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +23,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from benchmarks.commands.checkpoints import own_store
 
 MIB = 1 << 20
 ROUNDS = 9
@@ -88,20 +89,11 @@ def measure(store: entrepot.Store) -> None:
 
 def main() -> int:
     """Measure on a store that ends with this process."""
-    with tempfile.TemporaryDirectory(prefix="al-") as folder:
-        address = f"unix://{folder}/store.sock"
-        command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "6GiB"]
-        daemon = subprocess.Popen([*command, "--spill-path", "none"], stderr=subprocess.DEVNULL)
-        try:
-            end = time.monotonic() + 30
-            while not Path(folder, "store.sock").exists() and time.monotonic() < end:
-                time.sleep(0.01)
-            with entrepot.connect(address, scope="allocating") as store:
-                store.wait_provisioned()
-                measure(store)
-        finally:
-            daemon.terminate()
-            daemon.wait()
+    with (
+        tempfile.TemporaryDirectory(prefix="al-") as folder,
+        own_store(Path(folder, "store"), 6 << 10, "--spill-path", "none") as store,
+    ):
+        measure(store)
     return 0
 
 

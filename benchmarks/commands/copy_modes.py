@@ -9,7 +9,6 @@ one run is meaningful. Then each value is put again unchanged, and the additiona
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,8 @@ from typing import Any
 import entrepot
 import numpy as np
 import pandas as pd
+
+from benchmarks.commands.checkpoints import own_store
 
 MIB = 1 << 20
 ROUNDS = 25
@@ -73,19 +74,11 @@ def measure(store: entrepot.Store) -> None:
 
 def main() -> int:
     """Measure on a store that ends with this process."""
-    with tempfile.TemporaryDirectory(prefix="cm-") as folder:
-        address = f"unix://{folder}/store.sock"
-        command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address, "--size", "1GiB"]
-        daemon = subprocess.Popen([*command, "--spill-path", "none"], stderr=subprocess.DEVNULL)
-        try:
-            end = time.monotonic() + 30
-            while not Path(folder, "store.sock").exists() and time.monotonic() < end:
-                time.sleep(0.01)
-            with entrepot.connect(address, scope="copy-modes") as store:
-                measure(store)
-        finally:
-            daemon.terminate()
-            daemon.wait()
+    with (
+        tempfile.TemporaryDirectory(prefix="cm-") as folder,
+        own_store(Path(folder, "store"), 1 << 10, "--spill-path", "none") as store,
+    ):
+        measure(store)
     return 0
 
 
