@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
+from entrepot.errors import InvalidArgument
 from entrepot_io.scopes import folder_scope
-from entrepot_io.settings import Settings, resolve
+from entrepot_io.settings import Settings, resolve, switch
 
 POLICY_VARIABLE = "ENTREPOT_POLICY"
 _AIRFLOW_POLICY_VARIABLE = "AIRFLOW__ENTREPOT__POLICY"
@@ -27,8 +28,10 @@ def current_settings() -> Settings:
 
 def allocates() -> bool:
     """Return whether tasks' large values may be made in the store; an invalid setting is reported by the task."""
-    setting = os.environ.get("ENTREPOT_ALLOCATE") or option("allocate") or ""
-    return setting.strip().lower() not in ("", "0", "false", "no", "off")
+    try:
+        return switch("allocate", os.environ.get("ENTREPOT_ALLOCATE") or option("allocate") or None)
+    except InvalidArgument:
+        return True
 
 
 def default_scope() -> str:

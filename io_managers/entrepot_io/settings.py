@@ -79,7 +79,7 @@ def resolve(
         session_ttl=parse_ttl(find("session_ttl", session_ttl)),
         copy=copy_mode(text("copy", copy)),
         inline_below=_bytes("inline_below", find("inline_below", inline_below)),
-        allocate=_switch("allocate", find("allocate", allocate)),
+        allocate=switch("allocate", find("allocate", allocate)),
     )
 
 
@@ -108,7 +108,12 @@ def _bytes(name: str, value: str | float | None) -> int:
     return count
 
 
-def _switch(name: str, value: str | float | None) -> bool:
+def switch(name: str, value: str | float | None) -> bool:
+    """Read a setting that is on or off; ``None`` is off.
+
+    Raises:
+        InvalidArgument: it is neither true nor false.
+    """
     if value is None or isinstance(value, bool):
         return bool(value)
     text = str(value).strip().lower()
