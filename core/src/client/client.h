@@ -231,6 +231,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   void finish_values(const PutPlan& plan, bool is_answered);
   [[nodiscard]] Status fill(const PutItem& item, PutPlan& plan, std::uint64_t more, const Wait& room,
                             const Interrupt& interrupt);
+  void abandon(const PutPlan& plan);  // it was not sent
   void seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results, const Interrupt& interrupt);
   [[nodiscard]] bool seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& results, const Interrupt& interrupt);
   [[nodiscard]] PutResult resolve_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);

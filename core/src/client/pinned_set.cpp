@@ -144,31 +144,28 @@ Result<std::optional<ObjectTree>> PinnedSet::tree_of(const SlotSnapshot& snapsho
   return std::optional<ObjectTree>(std::move(tree));
 }
 
-Result<Pin> PinnedSet::take_pin(const SlotSnapshot& snapshot) {
+template <class Take>
+Result<std::uint32_t> PinnedSet::take_position(const Take& take) {
   while (true) {
     const std::uint32_t reserved_pins = pins_.reserved_pins();
-    const std::uint32_t position = pins_.pin(snapshot.slot, snapshot.generation());
-    if (position != PinTable::kNoPosition) return Pin(*this, position);
-    RETURN_IF_ERROR(grow(reserved_pins));
+    const std::uint32_t position = take();
+    if (position != PinTable::kNoPosition) return position;
+    if (reserved_pins >= pins_.capacity() || !grow_) return pins_.full_error();
+    const Result<std::uint32_t> grown = grow_(reserved_pins + 1);
+    if (!grown.is_ok()) return grown.status().with_context("no room for another pin");
+    if (*grown <= reserved_pins) return pins_.full_error();
+    pins_.grow_to(*grown);
   }
 }
 
-Status PinnedSet::grow(std::uint32_t reserved_pins) {
-  if (reserved_pins >= pins_.capacity() || !grow_) return pins_.full_error();
-  const Result<std::uint32_t> grown = grow_(reserved_pins + 1);
-  if (!grown.is_ok()) return grown.status().with_context("no room for another pin");
-  if (*grown <= reserved_pins) return pins_.full_error();
-  pins_.grow_to(*grown);
-  return Status::ok();
+Result<Pin> PinnedSet::take_pin(const SlotSnapshot& snapshot) {
+  ASSIGN_OR_RETURN(const std::uint32_t position,
+                   take_position([&] { return pins_.pin(snapshot.slot, snapshot.generation()); }));
+  return Pin(*this, position);
 }
 
 Result<std::uint32_t> PinnedSet::reserve_pin() {
-  while (true) {
-    const std::uint32_t reserved_pins = pins_.reserved_pins();
-    const std::uint32_t position = pins_.reserve();
-    if (position != PinTable::kNoPosition) return position;
-    RETURN_IF_ERROR(grow(reserved_pins));
-  }
+  return take_position([&] { return pins_.reserve(); });
 }
 
 std::shared_ptr<HeldPin> PinnedSet::hold(std::uint32_t position) {

@@ -166,8 +166,9 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
     return read_record(control_, directory_.slot(slot));
   }
   [[nodiscard]] Result<std::optional<ObjectTree>> tree_of(const SlotSnapshot& snapshot, const IdBytes& id);
-  [[nodiscard]] Status grow(std::uint32_t reserved_pins);  // requests more places than these, which are all used
-  // Pins; requests more places if all are used.
+  // What `take` returns, a position; requests more places as long as it finds all used.
+  template <class Take>
+  [[nodiscard]] Result<std::uint32_t> take_position(const Take& take);
   [[nodiscard]] Result<Pin> take_pin(const SlotSnapshot& snapshot);
   void unpin(std::uint32_t position);
   void release_held(std::uint32_t position);

@@ -51,8 +51,7 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
       filled.push_back(std::move(next));
       continue;
     }
-    for (const LeasedRange& range : next.ranges)
-      leases_.give_back(range);
+    abandon(next);
     results[next.index].status = std::move(status);
   }
   seal_plans(filled, results, interrupt);
@@ -168,6 +167,12 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
   return Status::ok();
 }
 
+void Client::abandon(const PutPlan& plan) {
+  for (const LeasedRange& range : plan.ranges)
+    leases_.give_back(range);
+  finish_values(plan, true);
+}
+
 void Client::seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results, const Interrupt& interrupt) {
   std::vector<PutPlan*> batch;
   std::uint64_t bytes = 0;
@@ -179,9 +184,7 @@ void Client::seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results
   };
   for (PutPlan& next : plan) {
     if (!keep_sealing) {
-      for (const LeasedRange& range : next.ranges)
-        leases_.give_back(range);
-      finish_values(next, true);
+      abandon(next);
       results[next.index].status = Status(Code::kStoreUnavailable,
                                           "skipped because an earlier object of the same "
                                           "request could not be sealed",

@@ -17,14 +17,17 @@ struct Client::PutPlan {
   std::vector<std::uint8_t> shared;  // per buffer: 1 if it refers to a sealed blob
   std::uint64_t copy_bytes = 0;      // bytes to copy into leased memory
   std::vector<LeasedRange> ranges;   // leased for it
-  // Values that are sealed where they are (client/value_memory.h).
+  // Values that are sealed where they are (client/value_memory.h), unless all is to be copied.
+  bool copies_values = false;
   struct Value {
     std::byte* start = nullptr;
     std::uint64_t bytes = 0;
     std::uint64_t used = 0;  // by buffers of this object
-    std::uint32_t blob = 0;  // index in seal.blobs
     bool is_frozen = false;
     LeasedRange range{};  // once frozen
+
+    // Otherwise what the object uses of it is copied.
+    [[nodiscard]] bool is_sealed_in_place() const { return used >= bytes / 2; }
   };
   std::vector<Value> values;
   std::uint32_t pin_position = kNoPin;  // reserved for the object, if values of it are frozen

@@ -106,9 +106,13 @@ std::byte* ValueMemory::allocate_in_store(std::uint64_t bytes, bool zeroed) {
   return start;
 }
 
+bool ValueMemory::may_be_allocated(const void* address) const {
+  return live_.load(std::memory_order_acquire) != 0 &&
+         (reinterpret_cast<std::uintptr_t>(address) & (os::page_bytes() - 1)) == 0;
+}
+
 std::optional<std::uint64_t> ValueMemory::bytes_at(const void* address) const {
-  if (live_.load(std::memory_order_acquire) == 0) return std::nullopt;
-  if ((reinterpret_cast<std::uintptr_t>(address) & (os::page_bytes() - 1)) != 0) return std::nullopt;
+  if (!may_be_allocated(address)) return std::nullopt;
   const std::lock_guard lock(mutex_);
   const auto allocated = allocations_.find(static_cast<const std::byte*>(address));
   if (allocated == allocations_.end()) return std::nullopt;
@@ -127,7 +131,7 @@ bool ValueMemory::resize(void* address, std::uint64_t bytes) {
 }
 
 bool ValueMemory::free(void* address) {
-  if (!bytes_at(address)) return false;
+  if (!may_be_allocated(address)) return false;
   Allocation freed;
   {
     const std::lock_guard lock(mutex_);

@@ -105,6 +105,7 @@ class ValueMemory : public ForkWatcher {
   using Allocations = std::map<const std::byte*, Allocation>;
 
   ValueMemory() = default;
+  [[nodiscard]] bool may_be_allocated(const void* address) const;  // quick; false: not by allocate()
   [[nodiscard]] std::byte* allocate_in_store(std::uint64_t bytes, bool zeroed);
   [[nodiscard]] std::shared_ptr<Client> active_client();
   // Gives an allocation that is not sealed private pages; returns the range that it had, if any. Requires mutex_.

@@ -55,6 +55,7 @@ void Client::value_freed() {
 
 // A value is sealed in place if the object uses at least half of it; otherwise what it uses is copied.
 void Client::plan_values(const PutItem& item, PutPlan& plan) {
+  if (plan.copies_values) return;
   const ValueMemory& memory = ValueMemory::instance();
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
     const SourceBuffer& buffer = item.buffers[i];
@@ -71,7 +72,7 @@ void Client::plan_values(const PutItem& item, PutPlan& plan) {
     plan.seal.buffers[i] = {kNewBlob, 0, place->offset, buffer.length};  // of which blob: see freeze_values
   }
   for (std::uint32_t& value : plan.value_of) {
-    if (value != PutPlan::kNoValue && plan.values[value].used < plan.values[value].bytes / 2) value = PutPlan::kNoValue;
+    if (value != PutPlan::kNoValue && !plan.values[value].is_sealed_in_place()) value = PutPlan::kNoValue;
   }
 }
 
@@ -80,16 +81,13 @@ Status Client::plan_and_fill(const PutItem& item, PutPlan& plan, std::uint64_t m
   RETURN_IF_ERROR(fill(item, plan, more, room, interrupt));
   if (plan.values.empty() || freeze_values(plan).is_ok()) return Status::ok();
   // Another thread is putting the same value, or it cannot be pinned: copy it, as any other.
-  for (const LeasedRange& range : plan.ranges)
-    leases_.give_back(range);
+  abandon(plan);
   PutPlan copied;
   copied.index = plan.index;
   copied.item = plan.item;
-  finish_values(plan, true);
+  copied.copies_values = true;
   plan = std::move(copied);
   plan_put(item, plan);
-  plan.value_of.assign(item.buffers.size(), PutPlan::kNoValue);
-  plan.values.clear();
   return fill(item, plan, more, room, interrupt);
 }
 
@@ -97,7 +95,7 @@ Status Client::plan_and_fill(const PutItem& item, PutPlan& plan, std::uint64_t m
 Status Client::freeze_values(PutPlan& plan) {
   for (std::size_t index = 0; index < plan.values.size(); ++index) {
     PutPlan::Value& value = plan.values[index];
-    if (value.used < value.bytes / 2) continue;
+    if (!value.is_sealed_in_place()) continue;
     if (plan.pin_position == kNoPin) {
       ASSIGN_OR_RETURN(plan.pin_position, pinned_->reserve_pin());
       plan.seal.pin_position = plan.pin_position;
