@@ -28,7 +28,7 @@ from benchmarks.commands.checkpoints import own_store
 
 MIB = 1 << 20
 ROUNDS = 9
-SIZES = (1, 16, 128, 1024)
+SIZES = (2, 16, 128, 1024)
 
 
 def makers(mib: int) -> dict[str, Callable[[], Any]]:

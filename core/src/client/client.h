@@ -117,7 +117,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
 
   // --- memory for values that are being made: see client/value_memory.h
   // kStoreFull and others: the store has no memory for it that would not be missed elsewhere.
-  [[nodiscard]] Result<LeasedRange> lease_for_value(std::uint64_t bytes, std::uint64_t align);
+  [[nodiscard]] Result<LeasedRange> lease_for_value(std::uint64_t bytes);
   void return_value_lease(const LeasedRange& range);
   [[nodiscard]] std::uint64_t number() const { return number_; }  // of this client in this process
   void value_released(std::uint64_t bytes) { value_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }

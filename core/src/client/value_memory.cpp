@@ -12,7 +12,7 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kHugeFromBytes = 8U << 20;  // aligned for huge pages from this size on
+constexpr std::uint64_t kHugeFromBytes = 2U << 20;  // aligned for huge pages from this size on
 // Each is one mapping or more, of 65,530 that a process has by default, and one range in a reconnecting client's report.
 constexpr std::size_t kMaxAllocations = 2'048;
 
@@ -75,16 +75,20 @@ std::byte* ValueMemory::allocate_in_store(std::uint64_t bytes, bool zeroed) {
     counts_.last_refusal = reason.message();
     return nullptr;
   };
-  const bool huge = bytes >= kHugeFromBytes;
-  const std::uint64_t align = huge ? os::kHugePageBytes : os::page_bytes();
-  auto range = client->lease_for_value(round_up(bytes, os::page_bytes()), align);
+  auto range = client->lease_for_value(round_up(bytes, os::page_bytes()));
   if (!range.is_ok()) return refuse(range.status());
   Allocation made;
-  auto mapping = os::Mapping::map(range->memory->fd.get(), range->offset, range->length, os::Access::kReadWrite, align);
+  auto mapping = os::Mapping::map(range->memory->fd.get(), range->offset, range->length, os::Access::kReadWrite,
+                                  os::kHugePageBytes);
   Status mapped = mapping.status();
   if (mapped.is_ok()) {
     made.mapping = mapping.take();
     mapped = made.mapping.dont_fork();
+  }
+  if (mapped.is_ok()) {
+    // At once, because a fault for each small page takes twice as long. Best effort: the rest is faulted in on use.
+    const std::uint64_t tail = range->length % os::kHugePageBytes;
+    (void)os::populate_write(made.mapping.data() + (range->length - tail), tail);
   }
   if (!mapped.is_ok()) {
     client->return_value_lease(*range);

@@ -36,7 +36,7 @@ namespace entrepot {
 
 class Client;
 
-inline constexpr std::uint64_t kMinValueBytes = 1U << 20;  // below, a copy is cheaper than a mapping
+inline constexpr std::uint64_t kMinValueBytes = 2U << 20;  // below, a copy is cheaper than a mapping
 
 struct ValueMemoryCounts {
   std::uint64_t allocations = 0;  // at present

@@ -21,7 +21,7 @@ constexpr std::uint64_t kMaxBackOffNs = 8'000'000'000;
 
 }  // namespace
 
-Result<LeasedRange> Client::lease_for_value(std::uint64_t bytes, std::uint64_t align) {
+Result<LeasedRange> Client::lease_for_value(std::uint64_t bytes) {
   if (!usable_.load(std::memory_order_relaxed)) return Status(Code::kStoreUnavailable, "the store is closed");
   if (pinned_->control().leases_wanted()) return Status(Code::kStoreFull, "others wait for memory");
   if (value_bytes_.load(std::memory_order_relaxed) + bytes > server().capacity_bytes / kValueShare) {
@@ -30,7 +30,7 @@ Result<LeasedRange> Client::lease_for_value(std::uint64_t bytes, std::uint64_t a
   if (os::monotonic_ns() < value_refused_until_ns_.load(std::memory_order_relaxed)) {
     return Status(Code::kStoreFull, "the store refused a moment ago");
   }
-  auto range = leases_.try_allocate(bytes, align, kLeaseWaitMs, kLeaseAnswerMs);
+  auto range = leases_.try_allocate(bytes, os::kHugePageBytes, kLeaseWaitMs, kLeaseAnswerMs);
   if (range.is_ok()) {
     value_bytes_.fetch_add(range->length, std::memory_order_relaxed);
     value_back_off_ns_.store(0, std::memory_order_relaxed);
