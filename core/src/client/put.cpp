@@ -66,7 +66,6 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
   std::uint64_t total = 0;
   for (const SourceBuffer& buffer : item.buffers)
     total += buffer.length;
-  plan.value_of.assign(item.buffers.size(), PutPlan::kNoValue);
   if (total <= kInlineMaxBytes) return;  // small enough that copying costs nothing
 
   std::unordered_map<std::uint64_t, std::uint64_t> used;  // bytes by (blob, generation)
@@ -83,7 +82,7 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
   }
   plan_values(item, plan);
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
-    if (plan.value_of[i] != PutPlan::kNoValue) continue;
+    if (plan.is_in_value(i)) continue;
     if (plan.shared[i] != 0) {
       const SealBuffer& at = plan.seal.buffers[i];
       if (blob_bytes[i] <= kTrimBlobBytes || used[PinWord::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;

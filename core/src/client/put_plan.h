@@ -31,9 +31,10 @@ struct Client::PutPlan {
   };
   std::vector<Value> values;
   std::uint32_t pin_position = kNoPin;  // reserved for the object, if values of it are frozen
-  std::vector<std::uint32_t> value_of;  // per buffer: index in `values`, or kNoValue
+  std::vector<std::uint32_t> value_of;  // per buffer: index in `values`, or kNoValue; empty: none is part of a value
   static constexpr std::uint32_t kNoValue = 0xffff'ffffU;
-  [[nodiscard]] bool is_copied(std::size_t buffer) const { return shared[buffer] == 0 && value_of[buffer] == kNoValue; }
+  [[nodiscard]] bool is_in_value(std::size_t buffer) const { return !value_of.empty() && value_of[buffer] != kNoValue; }
+  [[nodiscard]] bool is_copied(std::size_t buffer) const { return shared[buffer] == 0 && !is_in_value(buffer); }
 };
 
 }  // namespace entrepot

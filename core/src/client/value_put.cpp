@@ -68,6 +68,7 @@ void Client::plan_values(const PutItem& item, PutPlan& plan) {
       value = std::prev(plan.values.end());
     }
     value->used += buffer.length;
+    if (plan.value_of.empty()) plan.value_of.assign(item.buffers.size(), PutPlan::kNoValue);
     plan.value_of[i] = static_cast<std::uint32_t>(value - plan.values.begin());
     plan.seal.buffers[i] = {kNewBlob, 0, place->offset, buffer.length};  // of which blob: see freeze_values
   }
