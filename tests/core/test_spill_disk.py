@@ -114,6 +114,8 @@ def test_a_disk_that_others_fill_and_empty_again(
         further_oids, message = put_until_full(store, len(oids))
         assert re.search(FULL_PATTERN, message), message
         assert_all_there(store, oids + further_oids)
+        waiting = (oids + further_oids)[-1]
+        store.evict(waiting)
         filler.unlink()
 
         def one_more() -> bool:
@@ -124,6 +126,7 @@ def test_a_disk_that_others_fill_and_empty_again(
             return bool(np.array_equal(store.get(oid), value(500)))
 
         wait_until(one_more, "room on the disk to be used again", 90)
+        wait_until(lambda: store.info(waiting).state == "spilled", "the eviction to be tried again")
         assert_all_there(store, oids + further_oids)
 
 

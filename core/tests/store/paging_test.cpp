@@ -131,6 +131,21 @@ TEST_F(Paging, AFailedWriteLosesNothingAndIsTriedAgain) {
   h.expect_no_leak();
 }
 
+TEST_F(Paging, AnEvictionOnRequestIsTriedAgainUntilTheDiskHasRoom) {
+  put(1, kMiB);
+  h.spill.write_failure = Status(Code::kStoreFull, "the disk is full", true);
+  EXPECT_TRUE(h.store->evict(std::vector<IdBytes>{kA})[0].is_ok());
+  h.run_io();
+  EXPECT_TRUE(h.is_resident(kA));
+  EXPECT_LE(h.store->next_deadline_ns(), h.clock.monotonic_ns() + 1'000'000'000) << "the daemon wakes up for it";
+  h.spill.write_failure = Status();
+  h.clock.advance_ms(1000);
+  h.store->tick();
+  h.run_io();
+  EXPECT_FALSE(h.is_resident(kA));
+  h.expect_no_leak();
+}
+
 TEST_F(Paging, AQuotaIsSaidAndHeldAndWhatIsOutCanStillComeBack) {
   h.spill.quota = 8 * kMiB;
   std::uint64_t count = 0;

@@ -75,7 +75,7 @@ TEST_F(SpillWriting, WhatIsToLeaveIsReportedOnce) {
   EXPECT_FALSE(p.writer.is_leaving(slot));
 }
 
-TEST_F(SpillWriting, WhatEndedOrCouldNotBeWrittenStays) {
+TEST_F(SpillWriting, WhatEndedStaysAndWhatCouldNotBeWrittenIsTriedAgain) {
   const std::uint32_t ended = p.put(1);
   const std::uint32_t failed = p.put(2);
   p.writer.write_to_evict(ended);
@@ -84,9 +84,32 @@ TEST_F(SpillWriting, WhatEndedOrCouldNotBeWrittenStays) {
   EXPECT_FALSE(p.writer.is_leaving(ended));
   p.spill.write_failure = Status(Code::kStoreFull, "the disk is full", true);
   EXPECT_EQ(complete().leaving, Slots{});
-  EXPECT_FALSE(p.writer.is_leaving(failed));
   EXPECT_EQ(p.writer.failed_writes(), 2U);
   EXPECT_TRUE(p.parts.catalog.is_resident(failed) && !p.residency.is_clean(failed));
+  EXPECT_EQ(p.writer.next_retry_ns(), p.clock.monotonic_ns() + 1'000'000'000);
+  EXPECT_EQ(p.writer.retry_leaving(), Slots{});
+  EXPECT_TRUE(p.writer.is_idle()) << "it is paused";
+  p.spill.write_failure = Status();
+  p.clock.advance_ms(1000);
+  EXPECT_EQ(p.writer.retry_leaving(), Slots{});
+  EXPECT_TRUE(p.writer.is_writing(failed));
+  EXPECT_EQ(p.writer.next_retry_ns(), UINT64_MAX) << "until the write is done";
+  EXPECT_EQ(complete().leaving, Slots{failed});
+  EXPECT_EQ(p.writer.next_retry_ns(), UINT64_MAX);
+}
+
+TEST_F(SpillWriting, WhatIsToLeaveWaitsForADiskWithRoom) {
+  p.spill.quota = kMiB;
+  const std::uint32_t refused = p.put(1);
+  p.writer.write_to_evict(refused);
+  EXPECT_TRUE(p.writer.is_idle() && p.writer.is_leaving(refused));
+  p.spill.quota = 8 * kMiB;
+  p.clock.advance_ms(1000);
+  EXPECT_EQ(p.writer.retry_leaving(), Slots{});
+  EXPECT_TRUE(p.writer.is_writing(refused));
+  p.writer.object_ended(refused);
+  static_cast<void>(complete());
+  EXPECT_EQ(p.writer.next_retry_ns(), UINT64_MAX) << "it ended";
 }
 
 TEST_F(SpillWriting, AFailurePausesItForASecond) {

@@ -398,8 +398,9 @@ class Store:
     def evict(self, *oids: AnyID) -> None:
         """Move objects out of memory; a later get reloads them.
 
-        An object without a copy on disk is written first, in the background, and stays readable meanwhile. Objects
-        pinned by any process stay in memory, as do values of 16 KiB or less, which live in the store's records.
+        An object without a copy on disk is written first, in the background, and stays readable meanwhile; a write that
+        fails, because the disk is full, say, is tried again every second until it succeeds. Objects pinned by any
+        process stay in memory, as do values of 16 KiB or less, which live in the store's records.
 
         Raises:
             ObjectNotFound: one of them is not in the store; the others are evicted anyway.

@@ -90,6 +90,7 @@ void Pager::run_pending() {
   prefetcher_.poll();
   loader_.try_waiting();
   prefetcher_.run();
+  reclaimer_.retry_evictions();
   reclaimer_.write_back();
   candidates_.trim_held();
 }

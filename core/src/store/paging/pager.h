@@ -16,6 +16,7 @@
 // Objects whose payload is in their record stay in memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -86,7 +87,10 @@ class Pager : public ResidencyListener {
   void take_completions();
   void provision_failed(std::uint32_t segment) { loader_.provision_failed(segment); }
   void run_pending();  // runs pending loads, background writes and read-ahead
-  [[nodiscard]] std::uint64_t next_poll_ns() const { return prefetcher_.next_poll_ns(); }
+  // When run_pending() is due although nothing happened. UINT64_MAX: never.
+  [[nodiscard]] std::uint64_t next_poll_ns() const {
+    return std::min(prefetcher_.next_poll_ns(), writer_.next_retry_ns());
+  }
 
   // --- figures
   [[nodiscard]] bool enabled() const { return spill_ != nullptr; }

@@ -133,6 +133,11 @@ void Reclaimer::on_written(const SpillWriter::Written& written) {
     static_cast<void>(evict(slot).is_ok());  // pinned meanwhile: stays in memory
 }
 
+void Reclaimer::retry_evictions() {
+  for (const std::uint32_t slot : deps_.writer.retry_leaving())
+    static_cast<void>(evict(slot).is_ok());  // pinned meanwhile: stays in memory
+}
+
 // ---- dropping ----
 
 bool Reclaimer::remove_dead(std::uint32_t slot) {

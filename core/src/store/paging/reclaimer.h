@@ -67,7 +67,8 @@ class Reclaimer {
 
   void begin_turn();  // call before anything else of a turn of pending work
   void on_written(const SpillWriter::Written& written);
-  void write_back();  // writes copies ahead of demand, if memory is short
+  void retry_evictions();  // those on request whose write failed
+  void write_back();       // writes copies ahead of demand, if memory is short
 
   [[nodiscard]] std::uint64_t spillable_bytes() const;  // resident and not pinned
   [[nodiscard]] const ReclaimerStats& stats() const { return stats_; }

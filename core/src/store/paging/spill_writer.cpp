@@ -40,6 +40,25 @@ void SpillWriter::write_to_evict(std::uint32_t slot) {
   write(slot);
 }
 
+std::uint64_t SpillWriter::next_retry_ns() const {
+  return leaving_.empty() || !is_idle() ? UINT64_MAX : paused_until_ns_;
+}
+
+std::vector<std::uint32_t> SpillWriter::retry_leaving() {
+  std::vector<std::uint32_t> clean;
+  if (next_retry_ns() > deps_.clock.monotonic_ns()) return clean;
+  for (const std::uint32_t slot : leaving_) {
+    if (deps_.residency.is_clean(slot)) {
+      clean.push_back(slot);
+    } else if (!is_paused(deps_.clock.monotonic_ns())) {
+      write(slot);
+    }
+  }
+  for (const std::uint32_t slot : clean)
+    leaving_.erase(slot);
+  return clean;
+}
+
 SpillWriter::Written SpillWriter::complete(const SpillCompletion& done) {
   const auto it = writes_.find(done.ticket);
   if (it == writes_.end()) return {};
@@ -52,7 +71,7 @@ SpillWriter::Written SpillWriter::complete(const SpillCompletion& done) {
   if (done.status.is_ok()) {
     written = on_written(write, done.location);
   } else {
-    on_failed(write, done.status);
+    on_failed(done.status);
   }
   write.blob.release();  // here and not in its destructor, which a simulated death could not leave
   return written;
@@ -71,14 +90,12 @@ SpillWriter::Written SpillWriter::on_written(const Write& write, SpillLocation c
   return written;
 }
 
-void SpillWriter::on_failed(const Write& write, const Status& why) {
+void SpillWriter::on_failed(const Status& why) {
   ++failed_writes_;
   pause();
   if (!std::exchange(failing_, true)) {  // log once for a series of failures
     log_warning("cannot write copies to disk: ", why.message());
   }
-  for (const std::uint32_t slot : deps_.blobs.referencing_slots(write.blob.blob()))
-    leaving_.erase(slot);
 }
 
 bool SpillWriter::is_writing(std::uint32_t slot) const {

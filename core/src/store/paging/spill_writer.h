@@ -5,8 +5,11 @@
 //                  └────────────────────────────────┘
 //   the writer: ready ──a write is refused or fails──▶ paused ──a second later──▶ ready
 //
-// A blob stays resident while it is written. The writer also remembers which objects are to leave as soon as they are
-// clean; it reports that they are, and the reclaimer evicts them.
+//   an object:   stays ──write_to_evict──▶ leaving ──all its blobs clean──▶ reported to the reclaimer, which evicts it
+//                                          │    ▲
+//                                          └────┘ a write is refused or fails: tried again after the pause
+//
+// A blob stays resident while it is written.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +47,12 @@ class SpillWriter {
 
   // Starts writing those of the object's blobs that have no copy.
   void write(std::uint32_t slot);
-  // The same, and the object is to be evicted once it is clean.
+  // The same, and the object is to be evicted once it is clean, however many attempts that takes.
   void write_to_evict(std::uint32_t slot);
+  // Tries again to write the objects that are leaving, after a pause. Returns those that are clean.
+  [[nodiscard]] std::vector<std::uint32_t> retry_leaving();
+  // When there is something to try again; UINT64_MAX: nothing, or a completion comes first.
+  [[nodiscard]] std::uint64_t next_retry_ns() const;
   [[nodiscard]] bool is_leaving(std::uint32_t slot) const { return leaving_.contains(slot); }
   void object_ended(std::uint32_t slot) { leaving_.erase(slot); }
 
@@ -74,7 +81,7 @@ class SpillWriter {
 
   void pause();
   [[nodiscard]] Written on_written(const Write& write, SpillLocation copy);
-  void on_failed(const Write& write, const Status& why);
+  void on_failed(const Status& why);
 
   SpillWriterDeps deps_;
   std::uint64_t next_ticket_ = 1;
