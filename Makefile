@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 JOBS ?= $(shell nproc)
 VENV := .venv
 VENV2 := .venv-pandas2
+# The environments of tests/environments, one for each lock file there.
+ENVIRONMENTS := $(patsubst tests/environments/%.lock,.venv-%/.developed,$(wildcard tests/environments/*.lock))
 PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Container images often set it. Without .pyc files, each of the many processes that the tests start compiles all of
@@ -18,7 +20,7 @@ BENCH_AGAINST ?= HEAD
 # `make test` skips its last stage (TSan), and says so, if the earlier ones took longer than this many seconds.
 LAST_BEGINS_WITHIN ?= inf
 
-.PHONY: help setup build cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
+.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
@@ -43,6 +45,11 @@ $(VENV2)/.developed: requirements-pandas2.lock pyproject.toml | system-check
 	@bash tools/develop_install.sh $(VENV2)
 	@touch $@
 
+$(ENVIRONMENTS): .venv-%/.developed: tests/environments/%.lock pyproject.toml | system-check
+	@bash tools/sync_environment.sh $*
+
+environments: $(ENVIRONMENTS)  ## create the environments with other versions of NumPy, Arrow, pandas and Polars
+
 build: setup  ## build the daemon and the extension, beside the Python sources
 	@bash tools/build.sh dev product $(JOBS)
 
@@ -55,7 +62,7 @@ test-fast: cpp-tests  ## C++ unit tests, and Python tests that are not slow; und
 test: cpp-tests $(VENV2)/.developed  ## unit tests, also under sanitizers; Python, orchestrators, Kubernetes, documentation
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
-test-exhaustive: cpp-tests  ## tests that take minutes and rarely fail: a wheel built and installed, whole benchmark runs
+test-exhaustive: cpp-tests environments  ## tests that take minutes or downloads: a wheel installed, five other environments, whole benchmark runs
 	@$(PY) tools/run_tests.py exhaustive
 
 test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm

@@ -10,5 +10,9 @@ extras=(--extra airflow --extra airflow-k8s --extra dagster --extra dagster-k8s 
 "$uv" pip compile "${options[@]}" --python-version 3.11 "${extras[@]}" --group dev -o requirements.lock pyproject.toml
 echo 'pandas>=2.2,<3' | "$uv" pip compile "${options[@]}" --python-version 3.11 --group build --group test \
   -o requirements-pandas2.lock - pyproject.toml
+# Environments with other versions of the packages that codecs support: see tests/environments.
+for packages in tests/environments/*.in; do
+  "$uv" pip compile "${options[@]}" --python-version 3.11 -o "${packages%.in}.lock" "$packages" pyproject.toml
+done
 # Requirements of wheel builds, separate because they include a compiler.
 "$uv" pip compile "${options[@]}" --python-version 3.10 --group wheel -o requirements-wheel.lock

@@ -26,6 +26,7 @@ PYTHON = str(ROOT / ".venv/bin/python")
 PYTHON_PANDAS2 = str(ROOT / ".venv-pandas2/bin/python")
 PACKAGES = ["core/python", "io_managers", "airflow_provider", "dagster_integration", "kedro_dataset", "operator"]
 CODEC_TESTS = "tests/io_managers/codecs"
+TWO_ENVIRONMENTS = "tests/environments/test_pair.py"
 CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
 # No stage takes a third of this; a hang that escapes every test's own timeout must not hang the whole run.
 STAGE_SECONDS = 1800.0
@@ -97,7 +98,7 @@ def _runs_orchestrators(file: Path) -> bool:
 
 def stages(tier: str, jobs: int) -> list[Stage]:
     """The stages of a tier: ``fast``, ``full``, ``exhaustive`` or ``pandas2``."""
-    pandas2 = Stage("codecs on pandas 2", [_pytest(PYTHON_PANDAS2, "-n", "2", CODEC_TESTS)])
+    pandas2 = Stage("codecs on pandas 2", [_pytest(PYTHON_PANDAS2, "-n", "2", CODEC_TESTS, TWO_ENVIRONMENTS)])
     if tier == "pandas2":
         return [pandas2]
     if tier == "fast":

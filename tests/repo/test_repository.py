@@ -19,7 +19,11 @@ _MACHINE_PATTERNS = [
     r"(?<![\w.])/wo" + "rk/",
 ]
 MACHINE_PATHS = re.compile("|".join(_MACHINE_PATTERNS))
-LOCKS = ["requirements.lock", "requirements-pandas2.lock"]
+LOCKS = [
+    "requirements.lock",
+    "requirements-pandas2.lock",
+    *sorted(f"tests/environments/{path.name}" for path in (ROOT / "tests/environments").glob("*.lock")),
+]
 
 
 def _committed() -> list[Path]:

@@ -24,6 +24,7 @@ from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
 from entrepot_io.codecs.arrow_physical_layouts import PhysicalLayout, physical_layout, view_bits
+from entrepot_io.codecs.arrow_versions import check_views
 from entrepot_io.codecs.validation import MAX_INT64, damaged, size
 
 # The module's functions are created at import, which type checkers cannot see.
@@ -333,6 +334,7 @@ class ArrayReader:
         if layout in (PhysicalLayout.FIXED_WIDTH, PhysicalLayout.DICTIONARY):
             bits.append((type_.index_type if layout is PhysicalLayout.DICTIONARY else type_).bit_width)
         elif layout is PhysicalLayout.VIEW:
+            check_views(self._node, len(buffers) - 2)
             bits.append(128)
         elif layout is PhysicalLayout.LIST_VIEW:
             bits += [view_bits(type_)] * 2

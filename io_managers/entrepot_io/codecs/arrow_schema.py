@@ -8,6 +8,7 @@ import pyarrow as pa
 from entrepot.codec import Node
 from entrepot.errors import UnsupportedType
 
+from entrepot_io.codecs.arrow_versions import unknown_extension, unreadable_schema
 from entrepot_io.codecs.validation import damaged
 
 
@@ -36,6 +37,7 @@ def restore_schema(node: Node, described: Any) -> pa.Schema:
 
     Raises:
         UnsupportedType: it has an extension type that is not registered in this process.
+        VersionMismatch: it has a type that the PyArrow here does not have.
         CorruptData: it is not a schema.
     """
     if not isinstance(described, list) or len(described) != 2 or not isinstance(described[0], bytes):
@@ -43,10 +45,13 @@ def restore_schema(node: Node, described: Any) -> pa.Schema:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(described[0]))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise damaged(node, f"its schema cannot be read: {error}") from error
+        raise unreadable_schema(node, described[0]) or damaged(node, f"its schema cannot be read: {error}") from error
     if described[1]:
         missing = sorted({str(name) for name in described[1]} - set(_extensions(schema)))
         if missing:
+            mismatch = next(filter(None, (unknown_extension(node, name) for name in missing)), None)
+            if mismatch is not None:
+                raise mismatch
             raise UnsupportedType(
                 f"the object has the Arrow extension types {missing}, which are not registered in this process: "
                 "import the package that defines them, or call pyarrow.register_extension_type"

@@ -141,14 +141,20 @@ def _as_arrow_text(values: np.ndarray[Any, Any]) -> Any:
 
 
 def _text_dtype(storage: str, missing_is_nan: bool) -> Any:
+    """The dtype of text; over Python strings where PyArrow is not installed, over Arrow where pandas has no other."""
     kind: Any = pd.StringDtype
+    if storage != "python":
+        storage = "pyarrow" if pyarrow_installed() else "python"  # "pyarrow_numpy": what pandas 2.2 wrote for str
     if not missing_is_nan:
         return kind(storage)
     try:
         return kind(storage, na_value=np.nan)
     except TypeError as error:  # pandas 2.2 has another name for this dtype, and supports it only over Arrow
-        if storage == "python":
-            raise UnsupportedType("the dtype 'str' over Python strings requires pandas 2.3 or newer") from error
+        if not pyarrow_installed():
+            raise UnsupportedType(
+                f"the dtype 'str' without PyArrow requires pandas 2.3 or newer, but pandas {pd.__version__} is "
+                "installed here: install pyarrow, or a newer pandas"
+            ) from error
         return kind("pyarrow_numpy")
 
 
@@ -168,7 +174,7 @@ class ArrayCodec(CheckedCodec):
             return "arrow", None, [encode(_to_arrow(value))]
         if isinstance(dtype, pd.StringDtype):
             details = [dtype.storage, dtype.na_value is not pd.NA]
-            if dtype.storage == "python":
+            if dtype.storage == "python" or len(value) < _ARROW_TEXT_LENGTH:  # readable without PyArrow
                 return "text", details, [encode_values(np.asarray(value, dtype=object), encoder)]
             return "text", details, [encode(_to_arrow(value))]
         if isinstance(dtype, pd.CategoricalDtype):

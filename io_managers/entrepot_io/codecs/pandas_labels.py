@@ -61,8 +61,10 @@ def _restore_zone(described: list[Any]) -> Any:
     if kind == "zoneinfo":
         return zoneinfo.ZoneInfo(described[1])
     if kind == "pytz":
-        import pytz  # needed only if the writer's zone came from it
-
+        try:
+            import pytz
+        except ImportError:  # pandas 3 no longer brings it along: the same zone by zoneinfo
+            return zoneinfo.ZoneInfo(described[1])
         return pytz.timezone(described[1])
     return None
 

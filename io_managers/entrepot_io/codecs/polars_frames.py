@@ -9,6 +9,7 @@ not be restored with the same dtype are left to pickle.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -16,15 +17,18 @@ import pyarrow as pa
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import CorruptData, UnsupportedType
 
-from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size, sizes
+from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size, sizes, too_old
 
 # dtypes stored as lists, by their stored name.
-_AS_LISTS: dict[str, Any] = {name: getattr(pl, name) for name in ("Int128", "UInt128", "Object") if hasattr(pl, name)}
+_KNOWN_LISTS = ("Int128", "UInt128", "Object")
+_AS_LISTS: dict[str, Any] = {name: getattr(pl, name) for name in _KNOWN_LISTS if hasattr(pl, name)}
 # Enum columns with fewer rows and categories are stored as Arrow dictionaries, whose conversion takes less time than
 # getting at the codes.
 _CODES_ROWS = 1 << 18
 _CODES_CATEGORIES = 1 << 10
 _ASCENDING, _DESCENDING = 1, 2
+_ENUM_KEY = b"_PL_ENUM_VALUES"  # in the metadata of a field; Polars 2 appends a number
+_HAS_HALVES = hasattr(pl, "Float16")
 # A panic of Polars' engine derives from BaseException; it must not be mistaken for an exit of the program.
 _PANIC: Any = getattr(pl.exceptions, "PanicException", pl.exceptions.PolarsError)
 
@@ -78,8 +82,11 @@ class DataFrameCodec(CheckedCodec):
         if not isinstance(table, pa.Table):
             raise damaged(node, f"expected an Arrow table, found {type(table).__name__}")
         contents = [decoder.decode(child(node, 1 + number)) for number in range(len(lists) + len(enums))]
+        for _, _, dtype in lists:
+            if dtype in _KNOWN_LISTS and dtype not in _AS_LISTS:
+                raise too_old(node, f"the dtype {dtype}", pl)
         try:
-            frame = self._assemble(table, rows, lists, contents[: len(lists)])
+            frame = self._assemble(node, table, lists, contents[: len(lists)])
             for position, categories in zip(enums, contents[len(lists) :], strict=True):
                 if not isinstance(categories, pa.Array):
                     raise damaged(node, "the categories of a column are not an Arrow array")
@@ -93,14 +100,21 @@ class DataFrameCodec(CheckedCodec):
             raise damaged(node, f"it has {frame.height} rows, expected {rows}")
         return frame
 
-    def _assemble(self, table: pa.Table, rows: int, lists: list[Any], contents: list[Any]) -> pl.DataFrame:
+    def _assemble(self, node: Node, table: pa.Table, lists: list[Any], contents: list[Any]) -> pl.DataFrame:
         if not table.num_columns and not lists:
+            rows = node.params[0]
             return pl.DataFrame(height=rows) if rows else pl.DataFrame()
-        for column in table.columns:
+        with_dictionaries = []
+        for position, column in enumerate(table.columns):
             # While importing, Polars trusts the codes and the strings of categories.
-            if _has_dictionary(column.type):
+            if _has(pa.types.is_dictionary, column.type):
                 column.validate(full=True)
+                with_dictionaries.append(position)
+        if not _HAS_HALVES and any(_has(pa.types.is_float16, column.type) for column in table.columns):
+            raise too_old(node, "the dtype Float16", pl)  # older releases read other numbers
         frame = _from_arrow(table) if table.num_columns else pl.DataFrame()
+        for position in with_dictionaries:
+            _keep_enum(node, frame, position, table.schema.field(position))
         if not lists:
             return frame
         columns = frame.get_columns()
@@ -164,6 +178,42 @@ def _to_enum(codes: pl.Series, categories: pa.Array) -> pl.Series:
         return enum
 
 
+def _keep_enum(node: Node, frame: pl.DataFrame, position: int, field: pa.Field) -> None:
+    """Restore an ``Enum`` that this Polars imported as ``Categorical``, as releases before 2 do with a later one's.
+
+    Raises:
+        VersionMismatch: it is nested in another column.
+    """
+    column = frame.to_series(position)
+    if len(_enums(field)) == _count_enums(column.dtype):
+        return
+    if not pa.types.is_dictionary(field.type):
+        raise too_old(node, "an Enum nested in another column, in the form of a later release", pl)
+    rest, names = _enums(field)[0], []
+    while rest:
+        length, _, rest = rest.partition(b";")
+        names.append(rest[: int(length)].decode())
+        rest = rest[int(length) :]
+    frame.replace_column(position, column.cast(pl.String).cast(pl.Enum(names)))
+
+
+def _enums(field: pa.Field) -> list[bytes]:
+    """The categories of each ``Enum`` in a column, as Polars writes them into the metadata: length, semicolon, text."""
+    metadata: dict[bytes, bytes] = field.metadata or {}
+    categories = [value for key, value in metadata.items() if key.startswith(_ENUM_KEY)]
+    for index in range(field.type.num_fields):
+        categories += _enums(field.type.field(index))
+    return categories
+
+
+def _count_enums(dtype: Any) -> int:
+    if isinstance(dtype, pl.Struct):
+        return sum(_count_enums(field.dtype) for field in dtype.fields)
+    if isinstance(dtype, (pl.List, pl.Array)):
+        return _count_enums(dtype.inner)
+    return int(isinstance(dtype, pl.Enum))
+
+
 def _encode_table(frame: pl.DataFrame, encoder: Encoder) -> Node:
     """Encode the columns as an Arrow table.
 
@@ -209,10 +259,9 @@ def _to_arrow(frame: pl.DataFrame) -> pa.Table:
     return table
 
 
-def _has_dictionary(type_: Any) -> bool:
-    if pa.types.is_dictionary(type_):
-        return True
-    return any(_has_dictionary(type_.field(index).type) for index in range(type_.num_fields))
+def _has(kind: Callable[[Any], bool], type_: Any) -> bool:
+    """Whether the type, or one nested in it, is of a kind."""
+    return kind(type_) or any(_has(kind, type_.field(index).type) for index in range(type_.num_fields))
 
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:

@@ -40,7 +40,7 @@ class ModelCodec(Codec):
             raise damaged(node, f"its child was written by {pickled.codec!r}")
         try:
             return decoder.decode(pickled)
-        except (CorruptData, UnsupportedType) as error:
+        except (CorruptData, UnsupportedType, VersionMismatch) as error:
             # Without a cause, it is a refusal of our own: pickling is switched off, or does not permit the class.
             if error.__cause__ is None or written_by == sklearn.__version__:
                 raise

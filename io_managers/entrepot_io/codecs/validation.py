@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from entrepot.codec import Codec, Decoder, Node
-from entrepot.errors import CorruptData, EntrepotError, UnsupportedType
+from entrepot.errors import CorruptData, EntrepotError, UnsupportedType, VersionMismatch
 
 MAX_INT64 = 2**63 - 1
 
@@ -16,6 +16,23 @@ MAX_INT64 = 2**63 - 1
 def damaged(node: Node, what: str) -> CorruptData:
     """The error for a node that does not describe a value of its codec."""
     return CorruptData(f"a {node.codec} node is damaged: {what}")
+
+
+def too_old(node: Node, what: str, package: Any, needed: str = "") -> VersionMismatch:
+    """The error for a value that the version of a package here cannot represent.
+
+    Args:
+        node: describes the value.
+        what: what the package does not have.
+        package: the module.
+        needed: the first version that has it; "": not known.
+    """
+    name = package.__name__
+    install = f"install {name} {needed} or newer" if needed else f"install the version of {name} that wrote it"
+    return VersionMismatch(
+        f"the object ({node.codec}) has {what}, which {name} {package.__version__}, installed here, does not support: "
+        f"{install}, or convert the value before it is put"
+    )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from entrepot._codecs.byte_storage import INLINE_BYTES, load_bytes, store_bytes
+from entrepot._codecs.pickle_errors import not_found_error, rejected_error
 from entrepot._codecs_builtin import _child_value  # pyright: ignore[reportPrivateUsage]
 from entrepot.codec import PICKLE_CODEC, Codec, CodecSpec, Decoder, Encoder, NeverPickled, Node
 from entrepot.errors import CorruptData, EntrepotError, UnsupportedType
@@ -145,7 +146,11 @@ _ALWAYS_PERMITTED = frozenset(
         *("collections.OrderedDict", "collections.defaultdict", "collections.deque", "collections.Counter"),
         *(f"datetime.{name}" for name in ("date", "datetime", "time", "timedelta", "timezone")),
         *("decimal.Decimal", "fractions.Fraction", "uuid.UUID", "zoneinfo.ZoneInfo._unpickle"),
-        *(f"pathlib.{name}" for name in ("Path", "PosixPath", "PurePath", "PurePosixPath")),
+        *(
+            f"{module}.{name}"  # Python 3.13 pickles them by the private module
+            for module in ("pathlib", "pathlib._local")
+            for name in ("Path", "PosixPath", "PurePath", "PurePosixPath")
+        ),
         *(
             f"builtins.{kind.__name__}"
             for kind in (bool, bytearray, bytes, complex, dict, float, frozenset, int, list, object, range, set, slice)
@@ -166,6 +171,16 @@ _ALWAYS_PERMITTED = frozenset(
 )
 
 
+# Names that another version of Python or of a package has elsewhere; looked up only where they cannot be imported.
+_NAT_MODULE = "pandas._libs.tslibs.nattype"  # pandas 3 renamed what restores NaT
+_RENAMED = {
+    (_NAT_MODULE, "__nat_unpickle"): (_NAT_MODULE, "_nat_unpickle"),
+    (_NAT_MODULE, "_nat_unpickle"): (_NAT_MODULE, "__nat_unpickle"),
+    **{
+        ("pathlib._local", name): ("pathlib", name)  # Python 3.13
+        for name in ("Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath")
+    },
+}
 # Names in pickles of earlier versions, of what has moved since; modules of those paths offer nothing else. Permission
 # for such a name is permission for what it stands for.
 _FORMER_NAMES = frozenset(
@@ -173,6 +188,7 @@ _FORMER_NAMES = frozenset(
         "entrepot._connect.connect",
         *(f"entrepot._info.{name}" for name in ("ObjectInfo", "Receipt", "SessionInfo")),
         "entrepot._locality.LocalitySet",
+        *(f"{module}.{name}" for module, name in _RENAMED),
     }
 )
 
@@ -192,6 +208,7 @@ def _not_permitted_error(name: str) -> UnsupportedType:
 class _Unpickler(pickle.Unpickler):
     def __init__(self, data: Any, buffers: list[Any], node: Node, decoder: Decoder) -> None:
         super().__init__(io.BytesIO(data), buffers=buffers)
+        self.last_module = ""  # of the last name that the pickle asked for
         self._node = node
         self._decoder = decoder
 
@@ -200,10 +217,10 @@ class _Unpickler(pickle.Unpickler):
             return self._load_child
         permits = self._decoder.allow_pickle
         if isinstance(permits, bool):
-            return super().find_class(module, name)
+            return self._find(module, name)
         requested_name = f"{module}.{name}"
         _check_permitted(requested_name, permits)  # before anything is imported
-        value = super().find_class(module, name)
+        value = self._find(module, name)
         # A name may reach through a permitted module into another one: "mine.os.system".
         actual_name = f"{getattr(value, '__module__', None) or module}.{getattr(value, '__qualname__', None) or name}"
         if actual_name != requested_name and requested_name not in _FORMER_NAMES:
@@ -211,6 +228,16 @@ class _Unpickler(pickle.Unpickler):
         if isinstance(value, ModuleType):
             raise _not_permitted_error(requested_name)
         return value
+
+    def _find(self, module: str, name: str) -> Any:
+        self.last_module = module
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError) as error:
+            renamed = _RENAMED.get((module, name))
+            if renamed is not None:
+                return super().find_class(*renamed)
+            raise not_found_error(module, name, error) from error
 
     def _load_child(self, index: int) -> Any:
         return self._decoder.decode(self._node.children[index])
@@ -248,14 +275,10 @@ class PickleCodec(Codec):
     def decode(self, node: Node, decoder: Decoder) -> Any:
         data = load_bytes(node, decoder, node.params)
         outside = [decoder.buffer(index) for index in node.buffers[0 if node.params is not None else 1 :]]
+        unpickler = _Unpickler(data, outside, node, decoder)
         try:
-            return _Unpickler(data, outside, node, decoder).load()
+            return unpickler.load()
         except (EntrepotError, MemoryError, Warning):  # a warning that the user's filters turned into an error
             raise
-        except (ImportError, AttributeError) as error:
-            raise UnsupportedType(
-                f"the object was pickled with classes that cannot be imported here: {error}; "
-                "install or import the module that defines them"
-            ) from error
-        except Exception as error:  # a damaged stream, or a __setstate__ that rejects it
-            raise CorruptData(f"the pickled object cannot be read: {type(error).__name__}: {error}") from error
+        except Exception as error:  # a damaged stream, or a class that does not accept its state
+            raise rejected_error(data, unpickler.last_module, error) from error
