@@ -25,8 +25,8 @@ void read_as(const Bytes& bytes) {
 }
 
 void read_as_all(const Bytes& bytes) {
-  read_as<ErrorBody, Hello, HelloReply, LeaseRequest, LeaseReply, UnleaseRequest, SegmentRequest, SegmentReply,
-          SealRequest, SealReply, LookupRequest, LookupReply, DeleteRequest, DeleteReply, EvictRequest, EvictReply,
+  read_as<ErrorBody, Hello, HelloReply, LeaseRequest, LeaseReply, UnleaseRequest, ReserveRequest, ReservationRequest,
+          ReservationReply, SegmentRequest, SegmentReply, SealRequest, SealReply, LookupRequest, LookupReply, DeleteRequest, DeleteReply, EvictRequest, EvictReply,
           OpenSessionRequest, OpenSessionReply, CloseSessionRequest, RemoveSessionRequest, RemoveUnusedRequest,
           RemoveUnusedReply, DefineSetRequest, DefineSetReply, ListSetsRequest, HintRequest, ConsumedRequest,
           PerObjectReply, NameRequest, NameReply, ListRequest, InfoRequest, JsonReply, WaitRequest, ForkReply, Empty>(
