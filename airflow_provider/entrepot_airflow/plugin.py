@@ -1,7 +1,7 @@
 """Airflow plugin: registers the listeners.
 
-Without a policy or the options ``allocate`` and ``reserve``, tasks' processes get no listener, because Airflow does less
-for tasks of a deployment that has listeners. The scheduler always has one, which frees the memory of deleted runs.
+Without a policy or the options ``allocate`` and ``reserve``, tasks' processes get no listener, because Airflow does
+less for tasks of a deployment that has listeners. The scheduler always has one, which frees the memory of deleted runs.
 """
 
 from __future__ import annotations

@@ -137,12 +137,12 @@ def _expected(settings: Settings, scope: str, pipeline: str, task: str) -> int:
 def _measured_runs(settings: Settings, scope: str, pipeline: str, task: str) -> list[int]:
     """Return how many bytes the last runs of a task stored, oldest first."""
     try:
-        found: Any = get_by_key(_measurements(settings, scope), _key(pipeline, task))
+        runs: Any = get_by_key(_measurements(settings, scope), _key(pipeline, task))
     except (ObjectNotFound, ObjectLost):
         return []
-    if not isinstance(found, list):  # somebody else put a value there
+    if not isinstance(runs, list):  # somebody else put a value there
         return []
-    return [run for run in found if isinstance(run, int) and run >= 0]
+    return [run for run in runs if isinstance(run, int) and run >= 0]
 
 
 def _measurements(settings: Settings, scope: str) -> Any:

@@ -41,9 +41,8 @@ void add_reservations(nb::class_<PyClient>& cls) {
           [](PyClient& client, std::uint64_t handle) {
             return check(client.run([&](const Attachment& attachment) -> Result<Held> {
               if (!is_of(attachment, handle)) return Held();
-              ASSIGN_OR_RETURN(
-                  const ReservationReply reply,
-                  attachment.client->reservation(static_cast<std::uint32_t>(handle), signal_interrupt()));
+              ASSIGN_OR_RETURN(const ReservationReply reply,
+                               attachment.client->reservation(static_cast<std::uint32_t>(handle), signal_interrupt()));
               return held(reply);
             }));
           },
@@ -53,8 +52,8 @@ void add_reservations(nb::class_<PyClient>& cls) {
           [](PyClient& client, std::uint64_t handle) -> Held {
             const auto attachment = client.reconnecting_client().attachment();
             if (!is_of(*attachment, handle)) return std::nullopt;
-            const auto ended = without_gil(
-                [&] { return attachment->client->end_reservation(static_cast<std::uint32_t>(handle)); });
+            const auto ended =
+                without_gil([&] { return attachment->client->end_reservation(static_cast<std::uint32_t>(handle)); });
             return ended ? held(*ended) : std::nullopt;
           },
           nb::arg("handle"));

@@ -298,8 +298,8 @@ Status Client::restore(Connection& connection, std::vector<std::uint32_t>& resto
     if (!opened.is_ok() && connection.broken()) return opened.status();
   }
   for (const auto& [number, bytes] : reservations) {
-    auto granted = connection.call(MessageType::kReserve, to_wire(ReserveRequest{number, bytes, 0, 1}), {}, deadline,
-                                   interrupt);
+    auto granted =
+        connection.call(MessageType::kReserve, to_wire(ReserveRequest{number, bytes, 0, 1}), {}, deadline, interrupt);
     if (!granted.is_ok() && connection.broken()) return granted.status();
     restored.push_back(number);
   }

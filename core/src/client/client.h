@@ -268,8 +268,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
     std::uint32_t users = 0;
   };
   std::map<std::pair<std::string, std::string>, OpenSession> sessions_;  // guarded by mutex_; by scope and name
-  std::map<std::uint32_t, std::uint64_t> reservations_;  // guarded by mutex_; bytes by number
-  std::atomic<std::uint32_t> last_reservation_ = 0;      // never used again, not even in forked children
+  std::map<std::uint32_t, std::uint64_t> reservations_;                  // guarded by mutex_; bytes by number
+  std::atomic<std::uint32_t> last_reservation_ = 0;  // never used again, not even in forked children
   SharedAttempt reconnecting_;
 
   // For values that are made in the store: bytes leased, or sealed and still in use here; when to ask for more after a refusal, and how long that was.

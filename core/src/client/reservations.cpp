@@ -47,8 +47,7 @@ std::optional<ReservationReply> Client::end_reservation(std::uint32_t number) {
     if (state_ == State::kConnected) options.only_on = connection_;
   }
   if (!options.only_on || options.only_on->broken()) return std::nullopt;  // it has ended with the connection
-  const auto ended =
-      request_reply<ReservationReply>(MessageType::kReservation, ReservationRequest{number, 1}, options);
+  const auto ended = request_reply<ReservationReply>(MessageType::kReservation, ReservationRequest{number, 1}, options);
   return ended.is_ok() && ended->held != 0 ? std::optional<ReservationReply>(*ended) : std::nullopt;
 }
 

@@ -86,9 +86,9 @@ void ObjectRequests::reserve(Request& request) {
 void ObjectRequests::reservation(Request& request) {
   ReservationRequest body;
   if (!request.read(body)) return;
-  const std::optional<Reservation> found = body.ends != 0 ? store_.end_reservation(request.origin(), body.number)
-                                                          : store_.reservation(request.origin(), body.number);
-  request.reply(found ? ReservationReply{1, found->bytes, found->used} : ReservationReply{});
+  const std::optional<Reservation> reservation = body.ends != 0 ? store_.end_reservation(request.origin(), body.number)
+                                                                : store_.reservation(request.origin(), body.number);
+  request.reply(reservation ? ReservationReply{1, reservation->bytes, reservation->used} : ReservationReply{});
 }
 
 void ObjectRequests::segment(Request& request) {

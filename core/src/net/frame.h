@@ -46,10 +46,10 @@ enum class MessageType : std::uint16_t {
   kWaitProvisioned = 41,
   kShutdown = 42,
   kUpgrade = 44,
-  kGrowPins = 45,  // since 1.2
-  kReserve = 46,   // since 1.3
+  kGrowPins = 45,     // since 1.2
+  kReserve = 46,      // since 1.3
   kReservation = 47,  // since 1.3
-  kFork = 43,      // sent by the parent: a second registration, for a forked child
+  kFork = 43,         // sent by the parent: a second registration, for a forked child
 };
 
 struct FrameHeader {

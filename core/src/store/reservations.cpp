@@ -46,8 +46,8 @@ std::optional<Reservation> Reservations::end(const RequestOrigin& origin, std::u
 }
 
 void Reservations::connection_ended(const RequestOrigin& origin) {
-  static_cast<void>(waiting_.take_if(
-      [&](const PendingReservation& request) { return request.origin.owner == origin.owner; }));
+  static_cast<void>(
+      waiting_.take_if([&](const PendingReservation& request) { return request.origin.owner == origin.owner; }));
   const auto of_client = granted_.find(origin.client);
   if (of_client == granted_.end()) return;
   std::erase_if(of_client->second, [&](const Reservation& reservation) {

@@ -91,9 +91,9 @@ class Reservations {
   [[nodiscard]] const Reservation* find(const RequestOrigin& origin, std::uint32_t number) const;
   [[nodiscard]] bool is_waiting(const RequestOrigin& origin, std::uint32_t number) const;
   [[nodiscard]] std::size_t count_of(std::uint32_t client) const;
-  [[nodiscard]] std::uint64_t bytes() const;                             // of all that are granted
-  [[nodiscard]] std::uint64_t outstanding(std::uint32_t client) const;   // bytes that cover no blob yet
-  [[nodiscard]] std::uint64_t covered(std::uint32_t blob) const;         // how many of its bytes are
+  [[nodiscard]] std::uint64_t bytes() const;                              // of all that are granted
+  [[nodiscard]] std::uint64_t outstanding(std::uint32_t client) const;    // bytes that cover no blob yet
+  [[nodiscard]] std::uint64_t covered(std::uint32_t blob) const;          // how many of its bytes are
   [[nodiscard]] std::uint64_t covered_bytes() const { return covered_; }  // of all blobs; exact after forget_freed()
   [[nodiscard]] const std::map<std::uint32_t, std::vector<Reservation>>& granted() const { return granted_; }
   [[nodiscard]] const WaitList<PendingReservation>& waiting() const { return waiting_; }

@@ -36,10 +36,8 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       recovery_(parts_),
       pager_({parts_, objects_, residency_, pool_, pins_, sets_, clock, options_, spill}),
       room_({options_, clock, budget_, pool_, parts_, names_, consumers_, pager_}),
-      reservations_(budget_,
-                    [this](std::uint32_t blob, std::uint32_t generation) {
-                      return parts_.blobs.exists(blob, generation);
-                    }),
+      reservations_(budget_, [this](std::uint32_t blob,
+                                    std::uint32_t generation) { return parts_.blobs.exists(blob, generation); }),
       burst_(timers_, clock),
       surplus_(
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
@@ -381,12 +379,7 @@ void Store::answer_overdue(std::uint64_t now_ns) {
     pool_.abandon(request->wait);
     request->done(admission_.store_full_error(*request));
   }
-  bool first_is_gone = false;  // those behind it may fit
-  while (const std::optional<PendingReservation> request = reservations_.overdue(now_ns)) {
-    request->done(admission_.not_reserved_error(*request));
-    first_is_gone = true;
-  }
-  if (first_is_gone && reservations_.has_waiting()) try_reservations();
+  answer_overdue_reservations(now_ns);
   while (const std::optional<PendingRoom> request = pending_.overdue_room(now_ns))
     static_cast<void>(request->attempt(true));
   while (const std::optional<PendingRecord> request = pending_.overdue_record(now_ns))

@@ -186,6 +186,7 @@ class Store {
   void try_leases();
   void try_rooms();
   void try_reservations();
+  void answer_overdue_reservations(std::uint64_t now_ns);
   void charge_reservation(std::uint32_t client, const SealSpec& spec, std::uint32_t slot);
   void answer_recorded();
   [[nodiscard]] Result<NameOutcome> bind_name_now(std::uint32_t session, std::string_view name, const IdBytes& id,

@@ -340,9 +340,9 @@ std::string StoreReport::describe_reservations() const {
   for (const auto& [client, all] : reservations.granted()) {
     for (const Reservation& held : all) {
       if (++holders > kMaxHolders) continue;
-      text += concat(holders == 1 ? ": " : "; ", from_.clients.describe(client), " has reserved ",
-                     format_bytes(held.bytes), " for ", (now - held.since_ns) / 1'000'000'000, " s, and stored ",
-                     format_bytes(held.used));
+      text +=
+          concat(holders == 1 ? ": " : "; ", from_.clients.describe(client), " has reserved ", format_bytes(held.bytes),
+                 " for ", (now - held.since_ns) / 1'000'000'000, " s, and stored ", format_bytes(held.used));
     }
   }
   if (holders > kMaxHolders) text += concat("; and ", holders - kMaxHolders, " more");

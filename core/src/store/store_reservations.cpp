@@ -1,5 +1,4 @@
 // The store's reservations: who may begin to store how much.
-#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -11,9 +10,9 @@ namespace entrepot {
 void Store::reserve(const RequestOrigin& origin, std::uint32_t number, std::uint64_t bytes, std::uint64_t timeout_ms,
                     bool restores, ReserveDone done) {
   if (number == 0 || reservations_.find(origin, number) != nullptr || reservations_.is_waiting(origin, number)) {
-    return done(Status(Code::kInvalidArgument,
-                       concat("reservation ", number, " of client ", origin.client,
-                              " exists already, or its number is 0: use a number that is not in use")));
+    return done(
+        Status(Code::kInvalidArgument, concat("reservation ", number, " of client ", origin.client,
+                                              " exists already, or its number is 0: use a number that is not in use")));
   }
   if (reservations_.count_of(origin.client) >= Reservations::kMaxOfClient) {
     return done(Status(Code::kStoreFull, concat("client ", origin.client, " holds ", Reservations::kMaxOfClient,
@@ -38,6 +37,15 @@ void Store::try_reservations() {
       [this](std::uint32_t client, std::uint64_t bytes) { return admission_.reservable_now(client, bytes); },
       clock_->monotonic_ns());
   set_memory_wanted();
+}
+
+void Store::answer_overdue_reservations(std::uint64_t now_ns) {
+  bool any = false;
+  while (const std::optional<PendingReservation> request = reservations_.overdue(now_ns)) {
+    request->done(admission_.not_reserved_error(*request));
+    any = true;
+  }
+  if (any && reservations_.has_waiting()) try_reservations();  // the first may be gone, and those behind it fit
 }
 
 std::optional<Reservation> Store::reservation(const RequestOrigin& origin, std::uint32_t number) const {

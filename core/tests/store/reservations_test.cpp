@@ -1,4 +1,5 @@
 // Reservations: who may begin, in which order, and what counts against whom.
+#include <algorithm>
 #include <map>
 
 #include "store/harness.h"
@@ -254,9 +255,9 @@ TEST_P(StoreReservations, AreInTheStatus) {
   ask(b, 2, 40 * kMiB);
   h.clock.advance_ms(2'000);
   const std::string json = h.store->status_json({});
-  for (const char* part :
-       {R"("reservations":{"bytes":41943040,"granted":[{"client":)", R"("label":"a","bytes":41943040,"used_bytes":8388608)",
-        R"("waiting":[{"client":)", R"("label":"b","bytes":41943040,"waiting_seconds":2)"})
+  for (const char* part : {R"("reservations":{"bytes":41943040,"granted":[{"client":)",
+                           R"("label":"a","bytes":41943040,"used_bytes":8388608)", R"("waiting":[{"client":)",
+                           R"("label":"b","bytes":41943040,"waiting_seconds":2)"})
     EXPECT_NE(json.find(part), std::string::npos) << part << " in: " << json;
 }
 
