@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from entrepot.errors import InvalidArgument
 from entrepot_io.scopes import folder_scope
-from entrepot_io.settings import Settings, resolve, switch
+from entrepot_io.settings import Settings, reserve_setting, resolve, switch
 
 POLICY_VARIABLE = "ENTREPOT_POLICY"
 _AIRFLOW_POLICY_VARIABLE = "AIRFLOW__ENTREPOT__POLICY"
@@ -30,6 +30,14 @@ def allocates() -> bool:
     """Return whether tasks' large values may be made in the store; an invalid setting is reported by the task."""
     try:
         return switch("allocate", os.environ.get("ENTREPOT_ALLOCATE") or option("allocate") or None)
+    except InvalidArgument:
+        return True
+
+
+def reserves() -> bool:
+    """Return whether tasks may reserve memory in the store; an invalid setting is reported by the task."""
+    try:
+        return reserve_setting(os.environ.get("ENTREPOT_RESERVE") or option("reserve") or None) is not None
     except InvalidArgument:
         return True
 

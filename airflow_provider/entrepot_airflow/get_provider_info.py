@@ -58,6 +58,17 @@ def get_provider_info() -> dict[str, Any]:
                         default="False",
                         kind="boolean",
                     ),
+                    "reserve": option(
+                        "What a task reserves in the store before it runs, waiting for its turn: off, measured (what "
+                        "it stored in earlier runs), or a size.",
+                        example="measured",
+                        default="off",
+                    ),
+                    "reserve_timeout": option(
+                        "How long a task waits for that before it runs without: seconds, or 90s, 15min, 1h.",
+                        example="1h",
+                        default="10min",
+                    ),
                     "allow_pickle": option(
                         "Whether to accept pickled values: yes, no, or listed (only the classes in [core] "
                         "allowed_deserialization_classes). Unset: yes unless the store is shared between users, "

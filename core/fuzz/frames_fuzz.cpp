@@ -25,12 +25,12 @@ void read_as(const Bytes& bytes) {
 }
 
 void read_as_all(const Bytes& bytes) {
-  read_as<ErrorBody, Hello, HelloReply, LeaseRequest, LeaseReply, UnleaseRequest, SegmentRequest, SegmentReply,
-          SealRequest, SealReply, LookupRequest, LookupReply, DeleteRequest, DeleteReply, EvictRequest, EvictReply,
-          OpenSessionRequest, OpenSessionReply, CloseSessionRequest, RemoveSessionRequest, RemoveUnusedRequest,
-          RemoveUnusedReply, DefineSetRequest, DefineSetReply, ListSetsRequest, HintRequest, ConsumedRequest,
-          PerObjectReply, NameRequest, NameReply, ListRequest, InfoRequest, JsonReply, WaitRequest, ForkReply, Empty>(
-      bytes);
+  read_as<ErrorBody, Hello, HelloReply, LeaseRequest, LeaseReply, UnleaseRequest, ReserveRequest, ReservationRequest,
+          ReservationReply, SegmentRequest, SegmentReply, SealRequest, SealReply, LookupRequest, LookupReply,
+          DeleteRequest, DeleteReply, EvictRequest, EvictReply, OpenSessionRequest, OpenSessionReply,
+          CloseSessionRequest, RemoveSessionRequest, RemoveUnusedRequest, RemoveUnusedReply, DefineSetRequest,
+          DefineSetReply, ListSetsRequest, HintRequest, ConsumedRequest, PerObjectReply, NameRequest, NameReply,
+          ListRequest, InfoRequest, JsonReply, WaitRequest, ForkReply, Empty>(bytes);
 }
 
 // Input as a stream of pieces, each with a head of two bytes (number of bytes / 4, number of descriptors) and its

@@ -203,10 +203,15 @@ class Session {
       case 30:
         return send(peer, MessageType::kInfo, InfoRequest{});
       default:
-        return send(peer, MessageType::kSegment, SegmentRequest{});
+        return send_about_memory(peer, input_.byte() % 3);
     }
   }
 
+  void send_about_memory(Peer& peer, int which) {
+    if (which == 0) return send(peer, MessageType::kSegment, SegmentRequest{});
+    if (which == 1) return send(peer, MessageType::kReserve, ReserveRequest{});
+    send(peer, MessageType::kReservation, ReservationRequest{});
+  }
   template <class Body>
   void send(Peer& peer, MessageType type, Body body) {
     Filler filler(input_, numbers_);

@@ -24,12 +24,13 @@ from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot_io.connections import make_values_in_store, session_store
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
-from entrepot_io.settings import Settings, copy_mode, resolve
+from entrepot_io.settings import Settings, copy_mode, reserve_setting, resolve
 from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import get_by_key, put_value
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.session_sweeper import sweep
+from entrepot_dagster.step_reservations import StepReservations
 from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
 from entrepot_dagster.values.read_only_advice import add_read_only_advice
@@ -64,12 +65,23 @@ class EntrepotIOManager(ConfigurableIOManager):
         default=None,
         description="Whether NumPy and Arrow make steps' large values in the store; unset: ENTREPOT_ALLOCATE, else no.",
     )
+    reserve: str | None = Field(
+        default=None,
+        description="What a step reserves in the store before it runs: off, measured or a size; unset: "
+        "ENTREPOT_RESERVE, else off. The tag entrepot/reserve of an op takes precedence.",
+    )
+    reserve_timeout: str | None = Field(
+        default=None,
+        description="How long a step waits for that before it runs without; unset: ENTREPOT_RESERVE_TIMEOUT, else "
+        "10min.",
+    )
     policy: str | None = Field(
         default=None, description="Policy file for checkpoints and failover; unset: ENTREPOT_POLICY; off: no policy."
     )
 
     _instance: DagsterInstance | None = PrivateAttr(default=None)
     _step_policy: Any = PrivateAttr(default=None)  # StepPolicy, once there is a policy
+    _step_reservations: StepReservations = PrivateAttr(default_factory=StepReservations)
 
     def __init__(self, **data: Any) -> None:
         """Check the settings and the policy, so that errors are reported when definitions are loaded.
@@ -84,6 +96,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         super().__init__(**data)
         copy_mode(_unless_deferred(self.copy_mode))
         parse_ttl(_unless_deferred(self.session_ttl_seconds))
+        reserve_setting(_unless_deferred(self.reserve))
         if self._has_policy() and not isinstance(self.policy, EnvVar):  # an EnvVar's value is known only in a step
             from entrepot_policy import find_policy
 
@@ -131,6 +144,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         """
         output_key = self._key_of_output(context)
         settings = self._settings()
+        self._reserve(context, settings)
         if settings.scope is not None and context.has_asset_key:
             register_deployment(self._instance, session_store(settings.address, settings.scope, SCOPE_SESSION, None))
         locality_set = parse_usage_hints((context.definition_metadata or {}).get(LOCALITY_SET))
@@ -166,6 +180,7 @@ class EntrepotIOManager(ConfigurableIOManager):
             ObjectLost: it was written, but lives on another host or is no longer in the store.
             StoreUnavailable: the store cannot be reached.
         """
+        self._reserve(context, self._settings())
         if not context.has_asset_key:
             return self._load_output(context)
         if not context.has_asset_partitions:
@@ -271,7 +286,13 @@ class EntrepotIOManager(ConfigurableIOManager):
             session_ttl=self.session_ttl_seconds,
             copy=self.copy_mode,
             allocate=self.allocate,
+            reserve=self.reserve,
+            reserve_timeout=self.reserve_timeout,
         )
+
+    def _reserve(self, context: InputContext | OutputContext, settings: Settings) -> None:
+        scope = settings.scope or default_scope(self._instance)
+        self._step_reservations.begin(context, settings, scope)
 
     def _store(self, output_key: OutputKey, settings: Settings) -> Any:
         scope = settings.scope or default_scope(self._instance)

@@ -10,11 +10,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from entrepot._daemon.units import parse_duration, parse_size
 from entrepot.codec import COPY_MODES, CopyMode
 from entrepot.errors import InvalidArgument
 
 from entrepot_io.inline_policy import DEFAULT_INLINE_BELOW
 from entrepot_io.sessions import parse_ttl
+
+MEASURED = "measured"
+DEFAULT_RESERVE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class Settings:
             default 4096. ``ENTREPOT_INLINE_BELOW``.
         allocate: whether NumPy and Arrow make tasks' large values in the store (``Store.allocating``); default no.
             ``ENTREPOT_ALLOCATE``.
+        reserve: what a task reserves in the store before it runs: bytes, ``"measured"`` (what it stored in earlier
+            runs), or ``None``: nothing (``"off"``, the default). ``ENTREPOT_RESERVE``.
+        reserve_timeout: seconds that a task waits for that; default 10 min. ``ENTREPOT_RESERVE_TIMEOUT``.
     """
 
     address: str | None
@@ -38,6 +45,8 @@ class Settings:
     copy: CopyMode
     inline_below: int
     allocate: bool = False
+    reserve: str | int | None = None
+    reserve_timeout: float = DEFAULT_RESERVE_SECONDS
 
 
 def resolve(
@@ -48,13 +57,15 @@ def resolve(
     copy: str | None = None,
     inline_below: int | str | None = None,
     allocate: bool | str | None = None,
+    reserve: str | int | None = None,
+    reserve_timeout: float | str | None = None,
     lookup_option: Callable[[str], str | None] | None = None,
 ) -> Settings:
     """Resolve all settings.
 
     Args:
-        address, scope, session_ttl, copy, inline_below, allocate: the user's arguments; ``None`` falls through to the
-            next source.
+        address, scope, session_ttl, copy, inline_below, allocate, reserve, reserve_timeout: the user's arguments;
+            ``None`` falls through to the next source.
         lookup_option: looks up an option in the orchestrator's configuration, by the attribute's name.
 
     Raises:
@@ -80,6 +91,8 @@ def resolve(
         copy=copy_mode(text("copy", copy)),
         inline_below=_bytes("inline_below", find("inline_below", inline_below)),
         allocate=switch("allocate", find("allocate", allocate)),
+        reserve=reserve_setting(find("reserve", reserve)),
+        reserve_timeout=_seconds("reserve_timeout", find("reserve_timeout", reserve_timeout)),
     )
 
 
@@ -94,6 +107,39 @@ def copy_mode(value: str | None) -> CopyMode:
     if value not in COPY_MODES:
         raise InvalidArgument(f"copy must be one of {', '.join(map(repr, COPY_MODES))}, not {value!r}")
     return value
+
+
+def reserve_setting(value: str | float | None) -> str | int | None:
+    """Read what a task reserves: ``off`` or ``None``, ``measured``, or a size such as ``2GiB``.
+
+    Returns:
+        None, :data:`MEASURED`, or bytes.
+
+    Raises:
+        InvalidArgument: it is none of these.
+    """
+    if value is None:
+        return None
+    text = str(value).strip()
+    if text.lower() in ("off", "0", ""):
+        return None
+    if text.lower() == MEASURED:
+        return MEASURED
+    try:
+        return parse_size(text)
+    except InvalidArgument:
+        raise InvalidArgument(
+            f"reserve must be off, measured or a size such as 512MiB or 2GiB, not {value!r}"
+        ) from None
+
+
+def _seconds(name: str, value: str | float | None) -> float:
+    if value is None:
+        return DEFAULT_RESERVE_SECONDS
+    try:
+        return parse_duration(str(value).strip())
+    except InvalidArgument:
+        raise InvalidArgument(f"{name} must be a duration such as 90s or 15min, not {value!r}") from None
 
 
 def _bytes(name: str, value: str | float | None) -> int:

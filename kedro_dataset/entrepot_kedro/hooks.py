@@ -47,12 +47,13 @@ def advise_read_only(error: Exception, node: Node) -> None:
         logger.error("Node '%s': %s", node.name, advice(setting_hint))
 
 
-def make_values_in_store() -> None:
-    """Let NumPy and Arrow make the values of nodes in the store, if that is set (``ENTREPOT_ALLOCATE``).
+def prepare_store(node: Node) -> None:
+    """Prepare the store for a node, as set: reserve memory for its outputs (``ENTREPOT_RESERVE``), and let NumPy and
+    Arrow make its values there (``ENTREPOT_ALLOCATE``).
 
     Raises:
-        InvalidArgument: the setting is neither true nor false.
-        StoreUnavailable: the store cannot be reached.
+        InvalidArgument: a setting is malformed.
+        StoreUnavailable: values are to be made in the store, and it cannot be reached.
     """
     if "entrepot_kedro.dataset" not in sys.modules:  # then no dataset is in the store
         return
@@ -62,6 +63,10 @@ def make_values_in_store() -> None:
     from entrepot_kedro.values.sessions import default_scope
 
     settings = resolve()
+    if settings.reserve is not None:
+        from entrepot_kedro.node_reservations import begin_node
+
+        begin_node(node, settings)
     if settings.allocate:
         connections.make_values_in_store(settings.address, settings.scope or default_scope())
 
@@ -123,6 +128,8 @@ class EntrepotHooks:
     @hook_impl
     def on_pipeline_error(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
         """Finish a failed run."""
+        if (node_reservations := _loaded_node_reservations()) is not None:
+            node_reservations.end_all()
         binding = policy_registry.active()
         if binding is not None:
             from entrepot_kedro.policy.run_lifecycle import end_run
@@ -141,7 +148,7 @@ class EntrepotHooks:
     @hook_impl
     def before_node_run(self, node: Node, catalog: Any, inputs: dict[str, Any]) -> None:
         """Prepare memory and retries for a node whose inputs are loaded."""
-        make_values_in_store()
+        prepare_store(node)
         binding = policy_registry.active()
         if binding is not None:
             from entrepot_kedro.policy.node_retries import enable_retries
@@ -155,6 +162,8 @@ class EntrepotHooks:
         """Record a node whose function returned; without outputs, its attempt ends here."""
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_node_success(node.name)
+        if not node.outputs and (node_reservations := _loaded_node_reservations()) is not None:
+            node_reservations.end_node(node, succeeded=True)
         binding = policy_registry.active()
         if binding is not None and not node.outputs:
             binding.end_attempt(binding.begin_attempt(node))
@@ -163,13 +172,17 @@ class EntrepotHooks:
     def on_node_error(self, error: Exception, node: Node) -> None:
         """End the attempt of a node whose function raised for the last time."""
         advise_read_only(error, node)
+        if (node_reservations := _loaded_node_reservations()) is not None:
+            node_reservations.end_node(node, succeeded=False)
         binding = policy_registry.active()
         if binding is not None:
             binding.end_attempt(binding.begin_attempt(node), error)
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, node: Node) -> None:
-        """Record a saved output; the last one ends the node's attempt."""
+        """Record a saved output; the last one ends the node's attempt, and what it has reserved."""
+        if (node_reservations := _loaded_node_reservations()) is not None:
+            node_reservations.output_saved(node, dataset_name)
         binding = policy_registry.active()
         if binding is not None:
             attempt = binding.begin_attempt(node)
@@ -184,6 +197,11 @@ def _loaded_session_cleanup() -> ModuleType | None:
     from entrepot_kedro import session_cleanup
 
     return session_cleanup
+
+
+def _loaded_node_reservations() -> ModuleType | None:
+    """Return the module ``node_reservations`` if a node of this process may have reserved memory."""
+    return sys.modules.get("entrepot_kedro.node_reservations")
 
 
 hooks = EntrepotHooks()

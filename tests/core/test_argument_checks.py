@@ -67,6 +67,7 @@ VALID_ARGUMENTS: dict[str, Any] = {
     "key": "key",
     "nbytes": 10,
     "pattern": "*",
+    "size": 10,
 }
 TEXT_PARAMETERS = {"url", "session", "consumer", "what", "producer"}
 LONG_TIMEOUTS = {None, True, 5, 1 << 70, 10**400, 3.5, float("inf"), 3}  # as a timeout, these would wait too long
@@ -99,6 +100,8 @@ def call(store: entrepot.Store, name: str, parameter: str, wrong: Any) -> None:
     outcome = getattr(store, name)(*positional, **keywords)
     if isinstance(outcome, entrepot.Store):
         outcome.close()
+    if isinstance(outcome, entrepot.Reservation):
+        outcome.release()
 
 
 def connect_and_close(arguments: dict[str, Any]) -> None:

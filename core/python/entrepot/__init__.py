@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from entrepot._client.info import SessionInfo as SessionInfo
     from entrepot._client.locality import LocalitySet as LocalitySet
     from entrepot._client.pins import Pin as Pin
+    from entrepot._client.reservation import Reservation as Reservation
     from entrepot._codecs.blob import Blob as Blob
     from entrepot._codecs.own_codecs import codec as codec
     from entrepot._collections.builder import CollectionBuilder as CollectionBuilder
@@ -79,6 +80,7 @@ _MODULE_BY_NAME = {
     "ObjectInfo": "entrepot._client.info",
     "Pin": "entrepot._client.pins",
     "PutResult": "entrepot._client.info",
+    "Reservation": "entrepot._client.reservation",
     "SessionInfo": "entrepot._client.info",
     "Store": "entrepot._store.store",
     "connect": "entrepot._store.connection",
@@ -108,6 +110,7 @@ __all__ = [
     "ObjectNotFound",
     "Pin",
     "PutResult",
+    "Reservation",
     "SessionInfo",
     "Store",
     "StoreFull",

@@ -236,14 +236,12 @@ Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt,
   Hello hello;
   hello.client_version = options_.version;
   hello.label = options_.label.empty() ? os::program_label() : options_.label;
-  decltype(sessions_) sessions;
   InstanceId instance{};
   {
     const std::lock_guard lock(mutex_);
     hello.token = server_.token;
     hello.client = server_.client;
     instance = server_.instance;
-    sessions = sessions_;
   }
   hello.reports_leases = 1;
   hello.leases = leases_.snapshot_for_reconnect();
@@ -266,18 +264,45 @@ Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt,
                    to_hex(handshake->reply.instance), " instead of ", to_hex(instance),
                    "), which has none of its objects: connect again; values that were already read stay readable")};
   }
+  std::vector<std::uint32_t> restored;  // reservations
+  RETURN_IF_ERROR(restore(*handshake->connection, restored, deadline, interrupt));
+  {
+    const std::lock_guard lock(mutex_);
+    connection_ = std::move(handshake->connection);
+    server_ = handshake->reply;
+    server_.token = hello.token;
+    server_.client = hello.client;
+    std::erase_if(restored, [this](std::uint32_t number) { return reservations_.contains(number); });
+  }
+  for (const std::uint32_t number : restored)  // those that other threads have ended meanwhile
+    end_reservation(number);
+  return Status::ok();
+}
+
+// Opens sessions again and takes reservations back, which ended with the previous connection. Fails only if this one
+// ends, too.
+Status Client::restore(Connection& connection, std::vector<std::uint32_t>& restored, os::Deadline deadline,
+                       const Interrupt& interrupt) {
+  decltype(sessions_) sessions;
+  decltype(reservations_) reservations;
+  {
+    const std::lock_guard lock(mutex_);
+    sessions = sessions_;
+    reservations = reservations_;
+  }
   for (const auto& [key, unused] : sessions) {
     OpenSessionRequest request;
     request.scope = key.first;
     request.session = key.second;
-    auto opened = handshake->connection->call(MessageType::kOpenSession, to_wire(request), {}, deadline, interrupt);
-    if (!opened.is_ok() && handshake->connection->broken()) return opened.status();
+    auto opened = connection.call(MessageType::kOpenSession, to_wire(request), {}, deadline, interrupt);
+    if (!opened.is_ok() && connection.broken()) return opened.status();
   }
-  const std::lock_guard lock(mutex_);
-  connection_ = std::move(handshake->connection);
-  server_ = handshake->reply;
-  server_.token = hello.token;
-  server_.client = hello.client;
+  for (const auto& [number, bytes] : reservations) {
+    auto granted =
+        connection.call(MessageType::kReserve, to_wire(ReserveRequest{number, bytes, 0, 1}), {}, deadline, interrupt);
+    if (!granted.is_ok() && connection.broken()) return granted.status();
+    restored.push_back(number);
+  }
   return Status::ok();
 }
 

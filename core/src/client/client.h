@@ -123,6 +123,15 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   void value_released(std::uint64_t bytes) { value_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
   void value_freed();  // some time after it, idle leases are returned
 
+  // --- reservations (client/reservations.cpp)
+  // Reserves memory for what this process is going to seal; returns its number. kStoreFull: not in time, or never;
+  // kVersionMismatch: the daemon is older. It ends with end_reservation(), close(), or this process. A restarted daemon
+  // gets it back when this client reconnects.
+  [[nodiscard]] Result<std::uint32_t> reserve(std::uint64_t bytes, const Wait& wait, const Interrupt& interrupt);
+  [[nodiscard]] Result<ReservationReply> reservation(std::uint32_t number, const Interrupt& interrupt);
+  // Ends it and returns what it was, if it was held and the daemon answers soon. Never waits for a reconnect.
+  std::optional<ReservationReply> end_reservation(std::uint32_t number);
+
   // --- sessions and names
   struct SessionLimits {
     std::uint64_t ttl_seconds = 0;  // after the last use; 0: never expires
@@ -212,6 +221,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Result<Handshake> shake_hands(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
                                               const Interrupt& interrupt, bool& connected) const;
   [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // an error says why there is none
+  [[nodiscard]] Status restore(Connection& connection, std::vector<std::uint32_t>& restored, os::Deadline deadline,
+                               const Interrupt& interrupt);
   [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& result, std::uint32_t wait_ms) const;
   [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, os::Deadline limit,
                                  const Interrupt& interrupt);
@@ -257,6 +268,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
     std::uint32_t users = 0;
   };
   std::map<std::pair<std::string, std::string>, OpenSession> sessions_;  // guarded by mutex_; by scope and name
+  std::map<std::uint32_t, std::uint64_t> reservations_;                  // guarded by mutex_; bytes by number
+  std::atomic<std::uint32_t> last_reservation_ = 0;  // never used again, not even in forked children
   SharedAttempt reconnecting_;
 
   // For values that are made in the store: bytes leased, or sealed and still in use here; when to ask for more after a refusal, and how long that was.

@@ -149,6 +149,7 @@ void Client::after_fork_in_child() {
     blob->state_ = WritableBlob::State::kOrphan;
   blobs_.clear();
   leases_.clear_in_child();
+  reservations_.clear();  // the parent's
   idle_lease_timer_running_.store(false);
   if (plan.pins) {
     pinned_->switch_in_child(std::move(*plan.pins), std::move(plan.liveness));

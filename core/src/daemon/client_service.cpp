@@ -28,6 +28,10 @@ void ClientService::serve(Request& request) {
       return objects_.lease(request);
     case MessageType::kUnlease:
       return objects_.unlease(request);
+    case MessageType::kReserve:
+      return objects_.reserve(request);
+    case MessageType::kReservation:
+      return objects_.reservation(request);
     case MessageType::kSegment:
       return objects_.segment(request);
     case MessageType::kSeal:

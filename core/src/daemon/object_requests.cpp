@@ -74,6 +74,23 @@ void ObjectRequests::unlease(Request& request) {
   request.answer(store_.unlease(request.client(), body.segment, body.offset, body.length, body.done_with_segment != 0));
 }
 
+void ObjectRequests::reserve(Request& request) {
+  ReserveRequest body;
+  if (!request.read(body)) return;
+  const std::optional<HeldRequest> held = request.hold();
+  if (!held) return;
+  store_.reserve(request.origin(), body.number, body.bytes, body.timeout_ms, body.restores != 0,
+                 [held = *held](const Status& granted) { held.answer(granted); });
+}
+
+void ObjectRequests::reservation(Request& request) {
+  ReservationRequest body;
+  if (!request.read(body)) return;
+  const std::optional<Reservation> reservation = body.ends != 0 ? store_.end_reservation(request.origin(), body.number)
+                                                                : store_.reservation(request.origin(), body.number);
+  request.reply(reservation ? ReservationReply{1, reservation->bytes, reservation->used} : ReservationReply{});
+}
+
 void ObjectRequests::segment(Request& request) {
   SegmentRequest body;
   if (!request.read(body)) return;

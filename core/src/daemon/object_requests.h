@@ -17,6 +17,8 @@ class ObjectRequests {
 
   void lease(Request& request);
   void unlease(Request& request);
+  void reserve(Request& request);
+  void reservation(Request& request);
   void segment(Request& request);
   void wait_provisioned(Request& request);
   void seal(Request& request);

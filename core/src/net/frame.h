@@ -10,7 +10,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 2;          // peers one minor version older or newer are served
+inline constexpr std::uint16_t kProtocolMinor = 3;          // peers one minor version older or newer are served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -46,8 +46,10 @@ enum class MessageType : std::uint16_t {
   kWaitProvisioned = 41,
   kShutdown = 42,
   kUpgrade = 44,
-  kGrowPins = 45,  // since 1.2
-  kFork = 43,      // sent by the parent: a second registration, for a forked child
+  kGrowPins = 45,     // since 1.2
+  kReserve = 46,      // since 1.3
+  kReservation = 47,  // since 1.3
+  kFork = 43,         // sent by the parent: a second registration, for a forked child
 };
 
 struct FrameHeader {

@@ -48,6 +48,38 @@ struct UnleaseRequest {
   }
 };
 
+// Reserve: memory for what this client is going to seal, promised once there is room for it; bounded by timeout_ms, then
+// kStoreFull. The number is the client's choice, not 0 and not in use. The reservation ends with the connection.
+struct ReserveRequest {
+  std::uint32_t number = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t timeout_ms = 0;
+  std::uint8_t restores = 0;  // 1: an earlier daemon has granted it, so it does not wait
+  template <class V>
+  void fields(V& v) {
+    v(number, bytes, timeout_ms, restores);
+  }
+};
+
+// Reservation: what became of a reservation; ends it if asked to, even while it waits.
+struct ReservationRequest {
+  std::uint32_t number = 0;
+  std::uint8_t ends = 0;
+  template <class V>
+  void fields(V& v) {
+    v(number, ends);
+  }
+};
+struct ReservationReply {
+  std::uint8_t held = 0;  // 0: it is not held, or has not been granted; then the rest is 0
+  std::uint64_t bytes = 0;
+  std::uint64_t used_bytes = 0;  // new bytes that the client has sealed under it
+  template <class V>
+  void fields(V& v) {
+    v(held, bytes, used_bytes);
+  }
+};
+
 // Segment: requests a descriptor (fd 0) to map; read-only, or writable for the client that leases the segment.
 struct SegmentRequest {
   std::uint32_t segment = 0;

@@ -75,18 +75,23 @@ Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
 // nobody can free any more, since unneeded pages were returned before.
 Admission::Fit Admission::fits_after_eviction(const PendingLease& request, ImmovableMemory& immovable) const {
   immovable = deps_.pager.immovable(request.origin.client);
-  const bool holds_objects =
-      deps_.parts.catalog.count() != 0 || deps_.parts.deferred.count() != 0 || deps_.parts.withheld.is_withholding();
-  const std::uint64_t fixed = holds_objects && !deps_.pager.enabled() ? 0 : deps_.budget.fixed_bytes();
   // An empty store has no segment with a suitable range, so one of whole huge pages has to be made.
-  const bool is_empty = !holds_objects && deps_.pool.leased_bytes() == 0;
+  const bool is_empty = !holds_objects() && deps_.pool.leased_bytes() == 0;
   const std::uint64_t needed = is_empty ? round_up(request.min_bytes, kSegmentAlign) : request.min_bytes;
-  const std::uint64_t stays = fixed + immovable.own + immovable.user_pinned;
+  const std::uint64_t stays = lasting_tables() + immovable.own + immovable.user_pinned;
   const auto fits_beside = [&](std::uint64_t taken) {
     return taken <= deps_.options.capacity_bytes && needed <= deps_.options.capacity_bytes - taken;
   };
   if (!fits_beside(stays)) return Fit::kNever;
   return fits_beside(stays + immovable.others) ? Fit::kNow : Fit::kLater;
+}
+
+bool Admission::holds_objects() const {
+  return deps_.parts.catalog.count() != 0 || deps_.parts.deferred.count() != 0 || deps_.parts.withheld.is_withholding();
+}
+
+std::uint64_t Admission::lasting_tables() const {
+  return holds_objects() && !deps_.pager.enabled() ? 0 : deps_.budget.fixed_bytes();
 }
 
 Status Admission::never_fits_error(const PendingLease& request, const ImmovableMemory& immovable) const {
@@ -106,6 +111,60 @@ Status Admission::store_full_error(const PendingLease& request) const {
       Code::kStoreFull,
       concat(provisioning ? "memory was not provisioned in time for " : "no room for ", format_bytes(request.min_bytes),
              " (", request.min_bytes, " bytes): ", deps_.report.describe_holders(request.remedies)),
+      true);
+}
+
+// --- reservations
+
+Admission::TakenBeside Admission::taken_beside_reservations(std::uint32_t client, std::uint64_t bytes) const {
+  const Reservations& reservations = deps_.reservations;
+  TakenBeside taken;
+  taken.tables = deps_.budget.fixed_bytes();
+  if (deps_.pager.enabled()) {
+    const ImmovableMemory immovable =
+        deps_.pager.immovable(client, [&](std::uint32_t blob) { return reservations.covered(blob); });
+    taken.stays = immovable.own + immovable.others + immovable.user_pinned;
+  } else {
+    const std::uint64_t stored = deps_.pool.blob_bytes();
+    taken.stays = stored - std::min(stored, reservations.covered_bytes());
+  }
+  for (const auto& [holder, leased] : deps_.pool.leased_by_client()) {
+    const std::uint64_t reserved = reservations.outstanding(holder) + (holder == client ? bytes : 0);
+    taken.leased += leased - std::min(leased, reserved);
+  }
+  return taken;
+}
+
+std::uint64_t Admission::reservable_now(std::uint32_t client, std::uint64_t bytes) const {
+  const std::uint64_t taken = deps_.reservations.bytes() + taken_beside_reservations(client, bytes).bytes();
+  return deps_.options.capacity_bytes - std::min(deps_.options.capacity_bytes, taken);
+}
+
+std::uint64_t Admission::reservable_ever() const {
+  const std::uint64_t stays = lasting_tables() + deps_.pager.immovable(kMaxClients).user_pinned;
+  return deps_.options.capacity_bytes - std::min(deps_.options.capacity_bytes, stays);
+}
+
+Status Admission::never_reservable_error(std::uint64_t bytes) const {
+  return Status(Code::kStoreFull,
+                concat("cannot reserve ", format_bytes(bytes), " (", bytes, " bytes), and waiting would not help: of ",
+                       format_bytes(deps_.options.capacity_bytes), ", at most ", format_bytes(reservable_ever()), " (",
+                       reservable_ever(), " bytes) can be reserved beside the store's tables (",
+                       format_bytes(deps_.budget.fixed_bytes()), ") and what users pin in memory (",
+                       format_bytes(deps_.pager.immovable(kMaxClients).user_pinned),
+                       "). Reserve less, or start the daemon with a larger --size"));
+}
+
+Status Admission::not_reserved_error(const PendingReservation& request) const {
+  const TakenBeside taken = taken_beside_reservations(request.origin.client, request.bytes);
+  return Status(
+      Code::kStoreFull,
+      concat("no room in time to reserve ", format_bytes(request.bytes), " (", request.bytes, " bytes): of ",
+             format_bytes(deps_.options.capacity_bytes), ", ", deps_.report.describe_reservations(), "; beside that, ",
+             format_bytes(taken.stays),
+             deps_.pager.enabled() ? " is pinned in memory, " : " is stored (spilling is off), ",
+             format_bytes(taken.leased), " is leased to clients, and tables take ", format_bytes(taken.tables),
+             ". Wait longer, reserve less, delete objects, or start the daemon with a larger --size"),
       true);
 }
 

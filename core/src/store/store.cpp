@@ -36,14 +36,16 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       recovery_(parts_),
       pager_({parts_, objects_, residency_, pool_, pins_, sets_, clock, options_, spill}),
       room_({options_, clock, budget_, pool_, parts_, names_, consumers_, pager_}),
+      reservations_(budget_, [this](std::uint32_t blob,
+                                    std::uint32_t generation) { return parts_.blobs.exists(blob, generation); }),
       burst_(timers_, clock),
       surplus_(
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
       spill_(spill),
       report_({memory, clock, options_, budget_, records_, sessions_, sets_, names_, clients_, pins_, pool_, parts_,
-               pager_, pending_, adoption_}),
+               pager_, pending_, reservations_, adoption_}),
       object_report_({clock, clients_, parts_, objects_, pager_}),
-      admission_({clients_, options_, budget_, pool_, pager_, parts_, room_, report_}) {
+      admission_({clients_, options_, budget_, pool_, pager_, parts_, room_, report_, reservations_}) {
   rescan_timer_ = timers_.add([this](std::uint64_t) { rescan(); });
   expiry_timer_ = timers_.add([this](std::uint64_t) { expire(); });
   provision_timer_ = timers_.add([this](std::uint64_t) { pool_.retry_memory(); });
@@ -81,6 +83,7 @@ Status Store::reconnect(std::uint32_t client, std::uint64_t token, const std::ve
 
 void Store::disconnected(std::uint32_t client, std::uint64_t owner) {
   cancel(owner);
+  reservations_.connection_ended({client, owner});
   close_sessions(owner);
   if (ClientState* state = clients_.find(client)) {
     state->connected = false;
@@ -90,6 +93,7 @@ void Store::disconnected(std::uint32_t client, std::uint64_t owner) {
 
 void Store::client_died(std::uint32_t client) {
   pins_.remove(client);
+  reservations_.client_died(client);
   pool_.client_died(client);
   clients_.remove(client);
   rescan();
@@ -174,8 +178,9 @@ void Store::set_memory_wanted() {
   const bool starving = !pending_.rooms().empty() ||
                         std::any_of(pending_.leases().begin(), pending_.leases().end(),
                                     [](const PendingLease& request) { return request.wait.segment == kNoSegment; });
-  const std::uint32_t requested_bits =
-      (objects_.waits_for_pins() || starving ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
+  // What waits for a reservation needs no memory yet, so idle leases go back in their own time.
+  const bool waits_for_pins = objects_.waits_for_pins() || starving || reservations_.has_waiting();
+  const std::uint32_t requested_bits = (waits_for_pins ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
   memory_->root().memory_wanted.store(requested_bits, std::memory_order_relaxed);
 }
 
@@ -201,6 +206,7 @@ void Store::run_pending() {
   room_.keep_headroom();  // before the requests that wait: they may need what it evicts
   try_rooms();
   if (!pending_.leases().empty()) try_leases();
+  if (reservations_.has_waiting()) try_reservations();
   const bool urgent = !pending_.leases().empty() || !pending_.rooms().empty();
   if (!urgent) {
     pool_.keep_free(room_.headroom_bytes());
@@ -230,6 +236,7 @@ SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec, bool makes_r
   if (outcome.status.is_ok()) {
     for (const auto& blob : spec.blobs)
       pool_.sealed(blob.segment);
+    if (reservations_.has_granted()) charge_reservation(client, spec, outcome.slot);
     const Result<std::uint32_t> session = sessions_.index_of(spec.session);
     if (session.is_ok()) sessions_.touch(*session);
     notify_sealed(spec.id);
@@ -309,7 +316,9 @@ void Store::rescan() {
 
 // ---- deadlines ----
 
-std::uint64_t Store::next_deadline_ns() const { return std::min(pending_.next_deadline_ns(), timers_.next_ns()); }
+std::uint64_t Store::next_deadline_ns() const {
+  return std::min({pending_.next_deadline_ns(), reservations_.next_deadline_ns(), timers_.next_ns()});
+}
 
 // Of those whose time depends on what the parts have to do. The other timers are armed where their reason arises.
 void Store::arm_timers() {
@@ -319,6 +328,8 @@ void Store::arm_timers() {
   if (pager_.has_queued_loads() || (pager_.enabled() && !(pending_.leases().empty() && pending_.rooms().empty()))) {
     wake_ns = std::min(wake_ns, clock_->monotonic_ns() + kRetryReclaimNs);
   }
+  // A client may let go of pins without saying so.
+  if (reservations_.has_waiting()) wake_ns = std::min(wake_ns, clock_->monotonic_ns() + kRescanNs);
   wake_timer_.arm(wake_ns);
 }
 
@@ -368,6 +379,7 @@ void Store::answer_overdue(std::uint64_t now_ns) {
     pool_.abandon(request->wait);
     request->done(admission_.store_full_error(*request));
   }
+  answer_overdue_reservations(now_ns);
   while (const std::optional<PendingRoom> request = pending_.overdue_room(now_ns))
     static_cast<void>(request->attempt(true));
   while (const std::optional<PendingRecord> request = pending_.overdue_record(now_ns))

@@ -28,6 +28,7 @@
 #include "store/object_report.h"
 #include "store/paging/pager.h"
 #include "store/pending_requests.h"
+#include "store/reservations.h"
 #include "store/session/client_table.h"
 #include "store/session/name_table.h"
 #include "store/session/session_table.h"
@@ -74,6 +75,18 @@ class Store {
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
   [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec, bool makes_room = true);
+  // --- reservations, in store_reservations.cpp
+  //
+  // Reserves memory for what the client is going to seal, under a number that it has not in use. kStoreFull: not in time,
+  // or never. `restores`: it was granted by the daemon before this one, so it does not wait.
+  void reserve(const RequestOrigin& origin, std::uint32_t number, std::uint64_t bytes, std::uint64_t timeout_ms,
+               bool restores, ReserveDone done);
+  // None if it is not held: it has ended, waits, or never was.
+  [[nodiscard]] std::optional<Reservation> reservation(const RequestOrigin& origin, std::uint32_t number) const;
+  std::optional<Reservation> end_reservation(const RequestOrigin& origin, std::uint32_t number);
+
+  // --- objects
+  //
   // Answers once all are sealed, or at the timeout. `load_ms` 0 leaves spilled objects where they are; otherwise they
   // are reloaded, and a lookup of a single object waits that long for it (for several, the answer says which are still
   // loading).
@@ -160,6 +173,7 @@ class Store {
   [[nodiscard]] const SegmentPool& pool() const { return pool_; }
   [[nodiscard]] const Pager& pager() const { return pager_; }
   [[nodiscard]] Pager& pager() { return pager_; }
+  [[nodiscard]] const Reservations& reservations() const { return reservations_; }
   [[nodiscard]] const SessionTable& sessions() const { return sessions_; }
   [[nodiscard]] const NameTable& names() const { return names_; }
   [[nodiscard]] std::uint32_t counted_consumptions() const { return consumers_.live(); }
@@ -171,6 +185,9 @@ class Store {
   void rescan();
   void try_leases();
   void try_rooms();
+  void try_reservations();
+  void answer_overdue_reservations(std::uint64_t now_ns);
+  void charge_reservation(std::uint32_t client, const SealSpec& spec, std::uint32_t slot);
   void answer_recorded();
   [[nodiscard]] Result<NameOutcome> bind_name_now(std::uint32_t session, std::string_view name, const IdBytes& id,
                                                   bool replace);
@@ -217,6 +234,7 @@ class Store {
   Pager pager_;
   TableRoom room_;
   PendingRequests pending_;
+  Reservations reservations_;
   Timers timers_;  // their times are the clock's
   WriteBurst burst_;
   SurplusMemory surplus_;

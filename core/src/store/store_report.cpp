@@ -180,6 +180,7 @@ std::string StoreReport::status_json(const DaemonStatus& daemon_status) const {
       .field("largest_lease_bytes", from_.pool.largest_lease())
       .field("waiting", from_.pending.answers_due());
   write_budget(json);
+  write_reservations(json);
   json.key("clients").open_array();
   const std::uint64_t now = from_.clock.unix_ns();
   for (const auto& [client, state] : from_.clients.all()) {
@@ -328,6 +329,56 @@ void StoreReport::write_budget(JsonWriter& json) const {
     json.field(budget_item_name(item), from_.budget.granted(item));
   }
   json.close_object().close_object();
+}
+
+std::string StoreReport::describe_reservations() const {
+  constexpr std::size_t kMaxHolders = 16;
+  const Reservations& reservations = from_.reservations;
+  const std::uint64_t now = from_.clock.monotonic_ns();
+  std::string text = concat(format_bytes(reservations.bytes()), " is reserved");
+  std::size_t holders = 0;
+  for (const auto& [client, all] : reservations.granted()) {
+    for (const Reservation& held : all) {
+      if (++holders > kMaxHolders) continue;
+      text +=
+          concat(holders == 1 ? ": " : "; ", from_.clients.describe(client), " has reserved ", format_bytes(held.bytes),
+                 " for ", (now - held.since_ns) / 1'000'000'000, " s, and stored ", format_bytes(held.used));
+    }
+  }
+  if (holders > kMaxHolders) text += concat("; and ", holders - kMaxHolders, " more");
+  if (const std::size_t waiting = reservations.waiting().size(); waiting != 0)
+    text += concat("; ", count_of(waiting, "more request"), " for reservations waiting");
+  return text;
+}
+
+void StoreReport::write_reservations(JsonWriter& json) const {
+  const std::uint64_t now = from_.clock.monotonic_ns();
+  const auto write_client = [&](std::uint32_t client) {
+    const ClientState* state = from_.clients.find(client);
+    json.field("client", client)
+        .field("pid", state == nullptr ? 0U : state->identity.pid)
+        .field("label", state == nullptr ? std::string() : state->identity.label);
+  };
+  json.key("reservations").open_object().field("bytes", from_.reservations.bytes()).key("granted").open_array();
+  for (const auto& [client, all] : from_.reservations.granted()) {
+    for (const Reservation& held : all) {
+      json.open_object();
+      write_client(client);
+      json.field("bytes", held.bytes)
+          .field("used_bytes", held.used)
+          .field("covered_bytes", held.covered)
+          .key("held_seconds")
+          .value_seconds(now - held.since_ns)
+          .close_object();
+    }
+  }
+  json.close_array().key("waiting").open_array();
+  for (const PendingReservation& request : from_.reservations.waiting()) {
+    json.open_object();
+    write_client(request.origin.client);
+    json.field("bytes", request.bytes).key("waiting_seconds").value_seconds(now - request.since_ns).close_object();
+  }
+  json.close_array().close_object();
 }
 
 bool StoreReport::recovered_from_crash() const {

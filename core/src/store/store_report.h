@@ -10,6 +10,7 @@
 #include "store/object/object_recovery.h"
 #include "store/paging/pager.h"
 #include "store/pending_requests.h"
+#include "store/reservations.h"
 #include "store/session/client_table.h"
 #include "store/types.h"
 
@@ -49,6 +50,7 @@ class StoreReport {
     const ObjectParts& parts;
     const Pager& pager;
     const PendingRequests& pending;
+    const Reservations& reservations;
     const AdoptionReport& adoption;
   };
   explicit StoreReport(const Sources& sources) : from_(sources), started_ns_(sources.clock.monotonic_ns()) {}
@@ -59,10 +61,13 @@ class StoreReport {
 
   // Who holds memory, what was tried to obtain some, and what to do: the end of every StoreFull error.
   [[nodiscard]] std::string describe_holders(const Remedies& remedies) const;
+  // Who has reserved how much, and who waits: part of an error.
+  [[nodiscard]] std::string describe_reservations() const;
   [[nodiscard]] bool recovered_from_crash() const;
 
  private:
   void write_budget(JsonWriter& json) const;
+  void write_reservations(JsonWriter& json) const;
 
   Sources from_;
   std::uint64_t started_ns_;  // of this daemon

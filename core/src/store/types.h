@@ -134,6 +134,7 @@ using LeaseDone = std::function<void(Result<LeaseGrant>)>;
 using NameDone = std::function<void(Result<NameOutcome>)>;
 // Tries again what was refused for lack of room, and returns whether it was answered. `last`: it must be.
 using RoomAttempt = std::function<bool(bool last)>;
+using ReserveDone = std::function<void(const Status&)>;
 using ProvisionDone = std::function<void(Status)>;
 using RecordDone = std::function<void(const Status&)>;
 

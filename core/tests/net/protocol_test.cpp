@@ -18,6 +18,9 @@ void for_each_message(Visit&& visit) {
   visit(LeaseRequest{});
   visit(LeaseReply{});
   visit(UnleaseRequest{});
+  visit(ReserveRequest{});
+  visit(ReservationRequest{});
+  visit(ReservationReply{});
   visit(SegmentRequest{});
   visit(SegmentReply{});
   visit(SealRequest{});

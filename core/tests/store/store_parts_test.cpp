@@ -26,12 +26,13 @@ struct StorePartsTest : ::testing::Test {
   ClientTable clients{p.memory};
   Pager pager{{p.parts, p.objects, p.residency, p.pool, p.pins, p.sets, p.clock, p.options, &p.spill}};
   PendingRequests pending;
+  Reservations reservations{p.budget, [](std::uint32_t, std::uint32_t) { return true; }};
   AdoptionReport adoption;
   StoreReport report{{p.memory, p.clock, p.options, p.budget, p.records, p.sessions, p.sets, p.names, clients, p.pins,
-                      p.pool, p.parts, pager, pending, adoption}};
+                      p.pool, p.parts, pager, pending, reservations, adoption}};
   ObjectReport objects{{p.clock, clients, p.parts, p.objects, pager}};
   TableRoom room{{p.options, p.clock, p.budget, p.pool, p.parts, p.names, p.consumers, pager}};
-  Admission admission{{clients, p.options, p.budget, p.pool, pager, p.parts, room, report}};
+  Admission admission{{clients, p.options, p.budget, p.pool, pager, p.parts, room, report, reservations}};
 };
 
 TEST_F(StorePartsTest, WhatFitsIsLeasedAtOnce) {

@@ -194,6 +194,7 @@ def format_status(status: dict[str, Any]) -> str:
     budget = status["budget"]
     parts = [f"{name.replace('_', ' ')} {human_bytes(nbytes)}" for name, nbytes in budget["items"].items() if nbytes]
     lines.append(f"memory     {human_bytes(budget['granted_bytes'])} taken from the machine: {', '.join(parts)}")
+    lines += _reservation_lines(status.get("reservations"))
     if status["drops"]:
         lines.append(
             f"dropped    {count_of(status['drops'], 'object')} of {human_bytes(status['drops_bytes'])} that can be "
@@ -220,6 +221,38 @@ def format_status(status: dict[str, Any]) -> str:
         ]
         lines.append(table(rows, ["pid", "client", "pins", "leased", "connected"]))
     return "\n".join(lines)
+
+
+def _reservation_lines(reservations: dict[str, Any] | None) -> list[str]:
+    """Return who has reserved memory and who waits for it, in order; ``None``: the daemon is older."""
+    if reservations is None or not (reservations["granted"] or reservations["waiting"]):
+        return []
+    granted, waiting = reservations["granted"], reservations["waiting"]
+    lines = [
+        f"reserved   {human_bytes(reservations['bytes'])} in {count_of(len(granted), 'reservation')}, "
+        f"{len(waiting)} waiting"
+    ]
+    rows = [
+        [
+            str(entry["pid"]),
+            str(entry["label"]),
+            human_bytes(entry["bytes"]),
+            human_bytes(entry["used_bytes"]),
+            f"for {int(entry['held_seconds'])} s",
+        ]
+        for entry in granted
+    ]
+    rows += [
+        [
+            str(entry["pid"]),
+            str(entry["label"]),
+            human_bytes(entry["bytes"]),
+            "",
+            f"waiting for {int(entry['waiting_seconds'])} s",
+        ]
+        for entry in waiting
+    ]
+    return [*lines, table(rows, ["pid", "client", "reserved", "stored", "held"])]
 
 
 def kept_bytes(status: dict[str, Any]) -> int:

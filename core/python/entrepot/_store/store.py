@@ -25,6 +25,7 @@ from entrepot._client.info import ObjectInfo, PutResult, SessionInfo
 from entrepot._client.locality import Durability, Lifetime, LocalitySet, Operation, Policy, Reading, Writing
 from entrepot._client.locality_sets import LocalitySetOrName, LocalitySets
 from entrepot._client.pins import Pin, Residency
+from entrepot._client.reservation import Reservation
 from entrepot._client.session import Session
 from entrepot._client.shared_client import SharedClient
 from entrepot._codecs.blob import BlobWriter, blob_tree
@@ -793,6 +794,32 @@ class Store:
             RuntimeWarning: once per library, if its release was not tested; its values are copied, as without this.
         """
         return Allocating(self._session.raw(), self)
+
+    def reserve(self, size: SupportsIndex | str, *, timeout: float | None = 60) -> Reservation:
+        """Wait until the store has room for what this process is going to put, and keep that room for it.
+
+            with store.reserve("2GiB", timeout=600) as reservation:
+                store.put(result)
+                print(reservation.used, "of", reservation.bytes)
+
+        Requests are granted strictly in the order in which they came. Nothing else changes: a put neither needs a
+        reservation nor waits for one, and it may store more than was reserved. Reserve before the values are made, and
+        do not ask for a second one while others may wait for what the first holds.
+
+        Args:
+            size: how much, in bytes, or as a text such as ``"512MiB"``; what is shared with stored objects is free. 0
+                is granted at once, and only measures (:attr:`Reservation.used`).
+            timeout: seconds to wait; None: no limit. 0: it is granted now or refused.
+
+        Raises:
+            StoreFull: it was not granted in time; the message says who has reserved what. Or it is more than this store
+                could ever reserve: at once, with the number of bytes that it could.
+            InvalidArgument: the size or the timeout is none.
+            VersionMismatch: the daemon is older and has no reservations.
+            StoreUnavailable: the daemon cannot be reached.
+            Timeout: the daemon did not answer.
+        """
+        return Reservation(self._session.raw(), size, timeout)
 
     def status(self) -> dict[str, Any]:
         """Return capacity and usage in bytes, objects, clients; keys: see the documentation of ``entrepot status``."""

@@ -3,7 +3,8 @@
 namespace entrepot {
 
 ImmovableMemory immovable_memory(const ObjectCatalog& catalog, const BlobTable& blobs, const PinScanner& pins,
-                                 const std::unordered_set<std::uint32_t>& user_pinned, std::uint32_t client) {
+                                 const std::unordered_set<std::uint32_t>& user_pinned, std::uint32_t client,
+                                 const std::function<std::uint64_t(std::uint32_t blob)>& covered) {
   const DirectoryWriter& directory = catalog.directory();
   std::unordered_set<std::uint32_t> counted;
   const auto count = [&](std::uint32_t slot) {
@@ -11,7 +12,7 @@ ImmovableMemory immovable_memory(const ObjectCatalog& catalog, const BlobTable& 
     for (const std::uint32_t blob : catalog.blobs_of(slot)) {
       if (!blobs.is_resident(blob) || !counted.insert(blob).second) continue;
       const BlobLocation place = blobs.place(blob);
-      bytes += blob_extent_bytes(place.offset, place.length);
+      bytes += blob_extent_bytes(place.offset, place.length) - (covered ? covered(blob) : 0);
     }
     return bytes;
   };

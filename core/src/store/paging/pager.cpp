@@ -95,8 +95,9 @@ void Pager::run_pending() {
   candidates_.trim_held();
 }
 
-ImmovableMemory Pager::immovable(std::uint32_t client) const {
-  return immovable_memory(*catalog_, *blobs_, *pins_, candidates_.user_pinned(), client);
+ImmovableMemory Pager::immovable(std::uint32_t client,
+                                 const std::function<std::uint64_t(std::uint32_t blob)>& covered) const {
+  return immovable_memory(*catalog_, *blobs_, *pins_, candidates_.user_pinned(), client, covered);
 }
 
 }  // namespace entrepot

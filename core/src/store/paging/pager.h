@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "shm/pins.h"
@@ -102,7 +103,8 @@ class Pager : public ResidencyListener {
   }
   [[nodiscard]] bool has_queued_loads() const { return loader_.has_waiting(); }
   [[nodiscard]] std::uint64_t spillable_bytes() const { return reclaimer_.spillable_bytes(); }
-  [[nodiscard]] ImmovableMemory immovable(std::uint32_t client) const;
+  [[nodiscard]] ImmovableMemory immovable(std::uint32_t client,
+                                          const std::function<std::uint64_t(std::uint32_t blob)>& covered = {}) const;
   [[nodiscard]] SpillStats spill_stats() const { return spill_ == nullptr ? SpillStats{} : spill_->stats(); }
   [[nodiscard]] Stats stats() const { return {reclaimer_.stats(), loader_.stats(), writer_.failed_writes()}; }
   [[nodiscard]] EvictionPolicy& policy() { return candidates_.policy(); }
