@@ -54,9 +54,9 @@ PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt&
   if (blob.range_) {
     plan[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
     plan[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
-    plan[0].ranges = {*blob.range_};
     // Read-only before it becomes visible: sealed bytes must be what everybody sees.
     result.status = leases_.protect(*blob.range_);
+    plan[0].ranges = {*blob.range_};
   } else {
     plan[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
     plan[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};
