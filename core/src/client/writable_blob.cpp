@@ -141,9 +141,19 @@ void WritableBlob::drop() {
     const std::lock_guard lock(client_->blobs_mutex_);
     client_->blobs_.erase(this);
   }
-  if (range_) {
+  if (!range_) return;
+  if (is_exposed_) {
     client_->leases_.give_back_protected(*range_);
+  } else {
+    client_->leases_.give_back(*range_);
   }
+}
+
+void WritableBlob::shorten(std::uint64_t bytes) {
+  if (!range_ || bytes >= bytes_) return;
+  const std::lock_guard lock(client_->blobs_mutex_);  // a fork copies it
+  bytes_ = bytes;
+  client_->leases_.shorten(*range_, round_up(bytes, bytes >= kOwnPagesBytes ? os::page_bytes() : kBlobAlign));
 }
 
 }  // namespace entrepot
