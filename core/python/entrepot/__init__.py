@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from entrepot._builders.column_builder import ColumnBuilder as ColumnBuilder
+    from entrepot._builders.table_builder import TableBuilder as TableBuilder
     from entrepot._client.allocating import Allocating as Allocating
     from entrepot._client.info import ObjectInfo as ObjectInfo
     from entrepot._client.info import PutResult as PutResult
@@ -73,6 +75,7 @@ _MODULE_BY_NAME = {
     "Blob": "entrepot._codecs.blob",
     "Collection": "entrepot._collections.collection",
     "CollectionBuilder": "entrepot._collections.builder",
+    "ColumnBuilder": "entrepot._builders.column_builder",
     "Durable": "entrepot.durable",
     "LocalitySet": "entrepot._client.locality",
     "ObjectID": "entrepot.ids",
@@ -81,6 +84,7 @@ _MODULE_BY_NAME = {
     "PutResult": "entrepot._client.info",
     "SessionInfo": "entrepot._client.info",
     "Store": "entrepot._store.store",
+    "TableBuilder": "entrepot._builders.table_builder",
     "connect": "entrepot._store.connection",
     **dict.fromkeys(_ERRORS, "entrepot.errors"),
 }
@@ -92,6 +96,7 @@ __all__ = [
     "CodecFailed",
     "Collection",
     "CollectionBuilder",
+    "ColumnBuilder",
     "CorruptData",
     "Durable",
     "EntrepotError",
@@ -112,6 +117,7 @@ __all__ = [
     "Store",
     "StoreFull",
     "StoreUnavailable",
+    "TableBuilder",
     "Timeout",
     "UnsupportedType",
     "VersionMismatch",
