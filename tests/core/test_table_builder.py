@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ import entrepot
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 from entrepot._builders import small_batches, table_builder
 from entrepot._builders.small_batches import SmallBatches
@@ -24,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from forked_child import in_child
 
+pc: Any = pyarrow.compute  # its functions are created at import
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 ROWS = 100_000  # 800 KB of integers, and more of text: a chunk of its own
 
@@ -72,20 +76,21 @@ def test_the_producers_memory_can_be_used_again_at_once(store: entrepot.Store) -
 
 
 def test_many_tiny_batches_make_few_chunks(store: entrepot.Store) -> None:
-    one = batch(1)
+    row = batch(1)
     with store.build_table(SCHEMA) as table:
         for _ in range(20_000):
-            table.append(one)
+            table.append(row)
         table.append(batch(ROWS))
-        table.append(one)
+        table.append(row)
     value = store.get(table.id)
-    assert value.equals(pa.concat_tables([pa.Table.from_batches([one] * 20_000 + [batch(ROWS), one])]))
+    assert value.equals(pa.concat_tables([pa.Table.from_batches([row] * 20_000 + [batch(ROWS), row])]))
     assert [len(chunk) for chunk in value["n"].chunks] == [20_000, ROWS, 1]
 
 
-def test_the_number_of_chunks_is_bounded(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["MAX_CHUNKS", "MAX_BUFFERS"])
+def test_the_number_of_chunks_is_bounded(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(table_builder, "MIN_CHUNK_BYTES", 8_000)
-    monkeypatch.setattr(table_builder, "MAX_CHUNKS", 8)
+    monkeypatch.setattr(table_builder, limit, 8)
     schema = pa.schema([("n", pa.int64())])
     with store.build_table(schema) as table:
         for start in range(0, 500_000, 1_000):
@@ -399,6 +404,27 @@ def test_threads_append_to_one_table(store: entrepot.Store) -> None:
     assert value.num_rows == table.num_rows == 4 * (4 * ROWS + 16 * 50)
     counts = value.group_by(value.column_names[:1]).aggregate([([], "count_all")])
     assert set(counts["count_all"].to_pylist()) == {4, 20}
+
+
+def test_a_killed_daemon_does_not_matter(store: entrepot.Store, wait_until: Callable[..., None]) -> None:
+    with store.build_table(SCHEMA) as table:
+        table.append(batch(ROWS))
+        pid = store.status()["pid"]
+        os.kill(pid, signal.SIGKILL)
+        table.append(batch(ROWS, ROWS))
+        wait_until(lambda: store.status()["pid"] not in (0, pid), "another daemon")
+    assert store.get(table.id).equals(pa.Table.from_batches([batch(ROWS), batch(ROWS, ROWS)]))
+
+
+def test_batches_that_were_made_in_the_store(store: entrepot.Store) -> None:
+    store.wait_provisioned()
+    schema = pa.schema([("n", pa.int64())])
+    with store.build_table(schema) as table, store.allocating():
+        for number in range(3):
+            table.append(pa.record_batch([pc.add(pa.array(range(500_000)), number)], schema=schema))
+            table.append(pa.record_batch([pa.array([number])], schema=schema))
+    expected = np.concatenate([np.append(np.arange(500_000) + number, number) for number in range(3)])
+    assert (store.get(table.id)["n"].to_numpy() == expected).all()
 
 
 def test_a_dead_store_ends_the_builder(store: entrepot.Store, daemon: Any) -> None:

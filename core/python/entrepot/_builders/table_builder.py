@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from entrepot._client.info import PutResult
 
 MIN_CHUNK_BYTES = 1 << 20
+# A chunk holds at least this part of the table before it, so that their number grows with the logarithm of its size: a
+# table of a terabyte has up to 14 times as many buffers, which is less than the 32,768 parts that an object can have.
 MAX_CHUNKS = 1024
-_MAX_BUFFERS = 1 << 18  # of a table, a quarter of what an object can have
+MAX_BUFFERS = 2048
 
 
 class UnsealedTable:
@@ -143,8 +145,8 @@ class TableBuilder(UnsealedTable):
 
     def _append(self, batch: Any) -> None:
         nbytes = shown_bytes(batch)
-        buffers = sum(len(column.buffers()) for column in batch.columns)
-        self._max_chunks = max(1, min(self._max_chunks, _MAX_BUFFERS // max(1, buffers)))
+        buffers = sum(buffer is not None for column in batch.columns for buffer in column.buffers())
+        self._max_chunks = max(1, min(self._max_chunks, MAX_BUFFERS // max(1, buffers)))
         chunk_bytes = max(MIN_CHUNK_BYTES, self._nbytes // self._max_chunks)  # grows with the table
         if max(nbytes, self._small.nbytes) >= chunk_bytes:
             self._store_small()
