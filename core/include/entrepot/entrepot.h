@@ -114,7 +114,7 @@ ENTREPOT_API void entrepot_blob_free(entrepot_blob* blob);
 /* A builder collects the buffers of one object, which one call publishes: until then, nobody else sees any of it. The
  * buffers are numbered in the order in which they were added. A builder that is freed before it is sealed, or whose
  * process dies, leaves nothing in the store. In a forked child, every call on a builder of the parent fails with
- * ENTREPOT_NOT_SEALED. */
+ * kNotSealed. */
 ENTREPOT_API int32_t entrepot_builder_create(entrepot_client* client, entrepot_builder** out, entrepot_error* error);
 /* Adds a buffer to be written by the caller until the seal. `*data` has `length` bytes of undefined content; its pages
  * are read-only after the seal, and it must not be used any more once the builder is freed. At most 32,768 buffers of
@@ -131,7 +131,7 @@ ENTREPOT_API int32_t entrepot_builder_reference(entrepot_builder* builder, const
                                                 entrepot_error* error);
 /* Publishes the object with all buffers added (item->buffers is ignored). Waits up to wait_ms for memory: buffers that
  * are small, or that use little of what they refer to, are copied. The builder can be sealed once. If that fails for
- * lack of memory, it can be tried again; otherwise (the ID or the name is taken, say), the builder only can be freed. */
+ * lack of memory, it can be tried again; otherwise (the ID or the name is taken, say), the builder can only be freed. */
 ENTREPOT_API int32_t entrepot_builder_seal(entrepot_builder* builder, const entrepot_item* item, uint32_t wait_ms,
                                            uint32_t* generation, entrepot_error* error);
 ENTREPOT_API void entrepot_builder_free(entrepot_builder* builder);
