@@ -9,39 +9,18 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import entrepot
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from forked_child import in_child
+
 MIB = 1 << 20
-
-
-def in_child(work: Callable[[], None]) -> Callable[[], None]:
-    """Fork; the child runs ``work`` and exits. Call the result to wait for it; it fails with the child's traceback."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:
-            os.write(write, traceback.format_exc().encode()[-60_000:])
-        finally:
-            os._exit(code)
-    os.close(write)
-
-    def wait() -> None:
-        with os.fdopen(read, "rb") as pipe:
-            text = pipe.read().decode()
-        _, status = os.waitpid(pid, 0)
-        assert status == 0, text or f"the child ended with status {status}"
-
-    return wait
 
 
 def test_a_forked_child_reads_writes_and_outlives_the_parents_pin(store: entrepot.Store, wait_until: Any) -> None:

@@ -22,9 +22,10 @@ extern "C" {
 
 #define ENTREPOT_ID_BYTES 20
 
-typedef struct entrepot_client entrepot_client; /* a connection to a store */
-typedef struct entrepot_object entrepot_object; /* a pinned, sealed object: its buffers do not move */
-typedef struct entrepot_blob entrepot_blob;     /* a range that is being written */
+typedef struct entrepot_client entrepot_client;   /* a connection to a store */
+typedef struct entrepot_object entrepot_object;   /* a pinned, sealed object: its buffers do not move */
+typedef struct entrepot_blob entrepot_blob;       /* a range that is being written */
+typedef struct entrepot_builder entrepot_builder; /* an object of several buffers that is being built */
 
 typedef struct entrepot_error {
   size_t struct_size;
@@ -39,7 +40,8 @@ typedef struct entrepot_connect_options {
   const char* label;             /* shown in the store's status; NULL: the program's name */
   uint64_t connect_timeout_ms;   /* 0: 10 seconds */
   uint64_t reconnect_timeout_ms; /* 0: 30 seconds */
-  /* Called periodically during waits, with no lock held; a nonzero result ends the wait. May be NULL. */
+  /* Called periodically during waits, with no lock held; a nonzero result ends the wait. May be NULL. Both must stay
+   * valid until the client and its builders are freed. */
   int (*interrupt)(void* context);
   void* interrupt_context;
 } entrepot_connect_options;
@@ -108,6 +110,31 @@ ENTREPOT_API void* entrepot_blob_data(const entrepot_blob* blob);
 ENTREPOT_API int32_t entrepot_blob_seal(entrepot_blob* blob, const entrepot_item* item, uint32_t* generation,
                                         entrepot_error* error);
 ENTREPOT_API void entrepot_blob_free(entrepot_blob* blob);
+
+/* A builder collects the buffers of one object, which one call publishes: until then, nobody else sees any of it. The
+ * buffers are numbered in the order in which they were added. A builder that is freed before it is sealed, or whose
+ * process dies, leaves nothing in the store. In a forked child, every call on a builder of the parent fails with
+ * kNotSealed. */
+ENTREPOT_API int32_t entrepot_builder_create(entrepot_client* client, entrepot_builder** out, entrepot_error* error);
+/* Adds a buffer to be written by the caller until the seal. `*data` has `length` bytes of undefined content; its pages
+ * are read-only after the seal, and it must not be used any more once the builder is freed. At most 32,768 buffers of
+ * an object can be allocated or copied. */
+ENTREPOT_API int32_t entrepot_builder_allocate(entrepot_builder* builder, uint64_t length, uint32_t wait_ms,
+                                               void** data, entrepot_error* error);
+/* Adds a copy of the caller's bytes, which may be freed after this call. */
+ENTREPOT_API int32_t entrepot_builder_copy(entrepot_builder* builder, const void* data, uint64_t length,
+                                           uint32_t wait_ms, entrepot_error* error);
+/* Adds `length` bytes at `offset` of a buffer of a sealed object, without a copy. The object may be freed after this
+ * call, and deleted by anyone: the bytes stay as long as any object refers to them. */
+ENTREPOT_API int32_t entrepot_builder_reference(entrepot_builder* builder, const entrepot_object* object,
+                                                uint64_t index, uint64_t offset, uint64_t length,
+                                                entrepot_error* error);
+/* Publishes the object with all buffers added (item->buffers is ignored). Waits up to wait_ms for memory: buffers that
+ * are small, or that use little of what they refer to, are copied. The builder can be sealed once. If that fails for
+ * lack of memory, it can be tried again; otherwise (the ID or the name is taken, say), the builder can only be freed. */
+ENTREPOT_API int32_t entrepot_builder_seal(entrepot_builder* builder, const entrepot_item* item, uint32_t wait_ms,
+                                           uint32_t* generation, entrepot_error* error);
+ENTREPOT_API void entrepot_builder_free(entrepot_builder* builder);
 
 /* `deleted` (may be NULL): 1 if the object existed. */
 ENTREPOT_API int32_t entrepot_delete(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES], int32_t* deleted,

@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from entrepot._builders.column_builder import ColumnBuilder as ColumnBuilder
+    from entrepot._builders.table_builder import TableBuilder as TableBuilder
     from entrepot._client.allocating import Allocating as Allocating
     from entrepot._client.info import ObjectInfo as ObjectInfo
     from entrepot._client.info import PutResult as PutResult
@@ -74,6 +76,7 @@ _MODULE_BY_NAME = {
     "Blob": "entrepot._codecs.blob",
     "Collection": "entrepot._collections.collection",
     "CollectionBuilder": "entrepot._collections.builder",
+    "ColumnBuilder": "entrepot._builders.column_builder",
     "Durable": "entrepot.durable",
     "LocalitySet": "entrepot._client.locality",
     "ObjectID": "entrepot.ids",
@@ -83,6 +86,7 @@ _MODULE_BY_NAME = {
     "Reservation": "entrepot._client.reservation",
     "SessionInfo": "entrepot._client.info",
     "Store": "entrepot._store.store",
+    "TableBuilder": "entrepot._builders.table_builder",
     "connect": "entrepot._store.connection",
     **dict.fromkeys(_ERRORS, "entrepot.errors"),
 }
@@ -94,6 +98,7 @@ __all__ = [
     "CodecFailed",
     "Collection",
     "CollectionBuilder",
+    "ColumnBuilder",
     "CorruptData",
     "Durable",
     "EntrepotError",
@@ -115,6 +120,7 @@ __all__ = [
     "Store",
     "StoreFull",
     "StoreUnavailable",
+    "TableBuilder",
     "Timeout",
     "UnsupportedType",
     "VersionMismatch",

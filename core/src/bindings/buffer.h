@@ -16,9 +16,10 @@ struct FreeBytes {
 };
 
 struct Buffer {
-  std::shared_ptr<SealedObject> object;       // pinned while the bytes are the store's
-  os::Mapping private_image;                  // copy="on_write"
-  std::unique_ptr<std::byte, FreeBytes> own;  // copy="always", and small buffers with copy="on_write"
+  std::shared_ptr<SealedObject> object;        // pinned while the bytes are the store's
+  std::shared_ptr<const WritableBlob> memory;  // of an object that is being built
+  os::Mapping private_image;                   // copy="on_write"
+  std::unique_ptr<std::byte, FreeBytes> own;   // copy="always", and small buffers with copy="on_write"
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
   bool writable = false;

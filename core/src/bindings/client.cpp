@@ -5,14 +5,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <deque>
 #include <memory>
 #include <span>
-#include <tuple>
 
 #include "base/text.h"
 #include "bindings/buffer.h"
 #include "bindings/common.h"
+#include "bindings/items.h"
 #include "bindings/py_client.h"
 
 namespace entrepot::bindings {
@@ -20,62 +19,6 @@ namespace {
 
 using Attachment = ReconnectingClient::Attachment;
 using ObjectPtr = std::shared_ptr<SealedObject>;
-
-// Holds the buffer exports of a put.
-class Exports {
- public:
-  Exports() = default;
-  ~Exports() {
-    for (Py_buffer& view : views_)
-      PyBuffer_Release(&view);
-  }
-  Exports(const Exports&) = delete;
-  Exports& operator=(const Exports&) = delete;
-  Exports(Exports&&) = delete;
-  Exports& operator=(Exports&&) = delete;
-
-  SourceBuffer add(nb::handle object) {
-    Py_buffer view{};
-    if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
-    views_.push_back(view);
-    return {view.buf, static_cast<std::uint64_t>(view.len)};
-  }
-
- private:
-  std::deque<Py_buffer> views_;
-};
-
-PutItem item_from(const nb::tuple& fields, Exports& exports) {
-  if (fields.size() != 7 && fields.size() != 9) raise(Status(Code::kInvalidArgument, "an item has 7 or 9 fields"));
-  PutItem item;
-  item.id = id_from(nb::cast<nb::bytes>(fields[0]));
-  item.session_handle = nb::cast<std::uint64_t>(fields[1]);
-  item.replace = nb::cast<bool>(fields[2]);
-  item.fresh_id = nb::cast<bool>(fields[3]);
-  item.name = nb::cast<std::string>(fields[4]);
-  item.tree = std::string(view_of(nb::cast<nb::bytes>(fields[5])));
-  for (const nb::handle buffer : nb::cast<nb::sequence>(fields[6]))
-    item.buffers.push_back(exports.add(buffer));
-  if (fields.size() == 9) {
-    item.set_handle = nb::cast<std::uint64_t>(fields[7]);
-    item.consumers = nb::cast<std::uint32_t>(fields[8]);
-  }
-  return item;
-}
-
-// Slot, generation, whether the same content existed before, bytes of payload.
-using Sealed = std::tuple<std::uint32_t, std::uint32_t, bool, std::uint64_t>;
-
-Sealed sealed(const PutResult& result, std::uint64_t bytes) {
-  return {result.slot, result.generation, result.existed, bytes};
-}
-
-std::uint64_t payload_bytes(const PutItem& item) {
-  std::uint64_t bytes = 0;
-  for (const SourceBuffer& buffer : item.buffers)
-    bytes += buffer.length;
-  return bytes;
-}
 
 PyClient* connect(const std::string& path, const std::string& label, const std::string& version, double connect_seconds,
                   double reconnect_seconds, nb::object start, nb::object succeeded) {
@@ -339,6 +282,7 @@ void add_client(nb::module_& module) {
   add_status_methods(cls);
   add_locality(cls);
   add_inline_objects(module, cls);
+  add_object_builders(module, cls);
   module.def("connect", &connect, nb::arg("path"), nb::arg("label"), nb::arg("version"), nb::arg("connect_timeout"),
              nb::arg("reconnect_timeout"), nb::arg("start").none() = nb::none(),
              nb::arg("succeeded").none() = nb::none(), nb::rv_policy::take_ownership);

@@ -74,6 +74,7 @@ struct PutResult {
   bool existed = false;  // the same content was already sealed under this ID
 };
 
+class ObjectBuilder;
 class WritableBlob;
 
 class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_this<Client> {
@@ -109,6 +110,11 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // read-only.
   [[nodiscard]] PutResult seal_parts(std::span<const std::shared_ptr<WritableBlob>> blobs, const PutItem& item,
                                      const Interrupt& interrupt);
+  // Seals what was built: the item's buffers that are in the builder's parts are sealed where they are, those in sealed
+  // objects are referenced, others are copied; waits up to `wait_ms` for memory for these. Pages of parts that the user
+  // wrote become read-only here. If it fails before the request was sent, the builder stays open.
+  [[nodiscard]] PutResult seal(ObjectBuilder& builder, const PutItem& item, std::uint32_t wait_ms,
+                               const Interrupt& interrupt);
   [[nodiscard]] Result<std::vector<std::uint8_t>> remove(std::span<const IdBytes> ids, const Interrupt& interrupt);
   // Starts reloading objects into memory, without waiting. Ignores objects that do not exist.
   [[nodiscard]] Status load(std::span<const IdBytes> ids, const Interrupt& interrupt);
@@ -207,6 +213,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   void after_fork_in_child() override;
 
  private:
+  friend class ObjectBuilder;
   friend class WritableBlob;
   enum class State : std::uint8_t { kConnected, kClosing, kClosed, kLost };
   struct ForkPlan;
@@ -243,6 +250,9 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Status fill(const PutItem& item, PutPlan& plan, std::uint64_t more, const Wait& room,
                             const Interrupt& interrupt);
   void abandon(const PutPlan& plan);  // it was not sent
+  [[nodiscard]] Status plan_parts(const PutItem& item, PutPlan& plan);
+  static void use_parts(const PutItem& item, PutPlan& plan);
+  [[nodiscard]] Status take_parts(PutPlan& plan);
   void seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results, const Interrupt& interrupt);
   [[nodiscard]] bool seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& results, const Interrupt& interrupt);
   [[nodiscard]] PutResult resolve_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);
@@ -284,6 +294,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   std::atomic<std::uint64_t> last_put_ns_ = 0;
   void start_idle_lease_timer();
 
+  std::atomic<std::uint32_t> forks_ =
+      0;  // how many forks ago this client was connected; builders of parents are refused
   std::unique_ptr<ForkPlan> fork_plan_;  // between before_fork and after_fork_*
 };
 
@@ -309,13 +321,16 @@ class WritableBlob {
 
  private:
   friend class Client;
+  friend class ObjectBuilder;
   enum class State : std::uint8_t { kOpen, kSealed, kDropped, kOrphan };
   WritableBlob() = default;
+  void shorten(std::uint64_t bytes);  // to its first bytes, if it is in the store
 
   std::shared_ptr<Client> client_;
   State state_ = State::kOpen;
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
+  bool is_exposed_ = true;            // whether the user may have its address
   std::optional<LeasedRange> range_;  // in the store
   os::Mapping private_;               // or, if small, process-private and sent inline
 };

@@ -134,6 +134,7 @@ void Client::after_fork_in_parent() {
 
 void Client::after_fork_in_child() {
   ForkPlan& plan = *fork_plan_;
+  forks_.fetch_add(1, std::memory_order_relaxed);
   if (connection_) {
     connection_->discard_in_child();
     // Its locks may be held by threads that do not exist here: never touch or destroy it again.

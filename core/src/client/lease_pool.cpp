@@ -291,6 +291,10 @@ void LeasePool::sealed(const LeasedRange& range) {
 }
 
 void LeasePool::give_back(const LeasedRange& range) {
+  if (range.is_protected) {
+    give_back_protected(range);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   if (!take_out(range)) return;
   range.memory->in_use -= 1;
@@ -306,17 +310,18 @@ void LeasePool::shorten(LeasedRange& range, std::uint64_t length) {
   add_free(range.segment(), range.offset + length, before - length);
 }
 
-Status LeasePool::protect(const LeasedRange& range) {
+Status LeasePool::protect(LeasedRange& range) {
   const std::uint64_t page = os::page_bytes();
   const std::uint64_t first = round_up(range.offset, page);
   const std::uint64_t last = (range.offset + range.length) & ~(page - 1);
   if (last <= first) return Status::ok();
   const std::lock_guard lock(mutex_);
   range.memory->was_protected = true;
+  range.is_protected = true;
   return range.memory->mapping.protect_read_only(first, last - first);
 }
 
-void LeasePool::give_back_protected(const LeasedRange& range) {
+void LeasePool::give_back_protected(LeasedRange range) {
   // Best effort: the kernel may refuse to split a mapping further; other processes cannot write to it in any case.
   static_cast<void>(protect(range).is_ok());
   LeaseContext context{rpc_.current_connection(), 0};

@@ -48,7 +48,8 @@ struct WritableSegment {
 struct LeasedRange {
   std::shared_ptr<WritableSegment> memory;
   std::uint64_t offset = 0;
-  std::uint64_t length = 0;  // reserved bytes, at least those requested
+  std::uint64_t length = 0;   // reserved bytes, at least those requested
+  bool is_protected = false;  // its pages are read-only here, so that it cannot be used again without a new lease
 
   [[nodiscard]] std::byte* data() const { return memory->mapping.data() + offset; }
   [[nodiscard]] std::uint32_t segment() const { return memory->segment; }
@@ -71,14 +72,14 @@ class LeasePool {
   // Gives back what is behind the first `length` bytes, a multiple of kBlobAlign; `range` becomes that short.
   void shorten(LeasedRange& range, std::uint64_t length);
   void sealed(const LeasedRange& range);     // the daemon took it over
-  void give_back(const LeasedRange& range);  // not needed after all
+  void give_back(const LeasedRange& range);  // not needed after all; if it is protected, goes back to the daemon
   // Makes whole pages of a range read-only in this process, before sealing a range that the user has a view of: a stray
   // write then faults in the process that did it. Not done for other ranges: nobody has their address, and it is
   // costly, because it splits huge pages, whose other parts the next writer faults in again one by one.
-  [[nodiscard]] Status protect(const LeasedRange& range);
+  [[nodiscard]] Status protect(LeasedRange& range);
   // Returns an unneeded range that the user may still have a view of: protects it and returns it to the daemon; a new
   // lease of it makes it writable again.
-  void give_back_protected(const LeasedRange& range);
+  void give_back_protected(LeasedRange range);
 
   // Returns all free ranges to the daemon.
   void return_idle(const Interrupt& interrupt);

@@ -67,12 +67,13 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
   for (const SourceBuffer& buffer : item.buffers)
     total += buffer.length;
   if (total <= kInlineMaxBytes) return;  // small enough that copying costs nothing
+  if (!plan.part_of.empty()) use_parts(item, plan);
 
   std::unordered_map<std::uint64_t, std::uint64_t> used;  // bytes by (blob, generation)
   std::vector<std::uint64_t> blob_bytes(item.buffers.size(), 0);
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
     const SourceBuffer& buffer = item.buffers[i];
-    if (buffer.length == 0) continue;
+    if (buffer.length == 0 || plan.shared[i] != 0) continue;
     const auto range = pinned_->locate(buffer.data, buffer.length);
     if (!range) continue;
     plan.shared[i] = 1;
@@ -85,7 +86,9 @@ void Client::plan_put(const PutItem& item, PutPlan& plan) {
     if (plan.is_in_value(i)) continue;
     if (plan.shared[i] != 0) {
       const SealBuffer& at = plan.seal.buffers[i];
-      if (blob_bytes[i] <= kTrimBlobBytes || used[PinWord::make(at.blob, at.generation)] >= blob_bytes[i] / 2) continue;
+      if ((at.blob & kNewBlob) != 0 || blob_bytes[i] <= kTrimBlobBytes ||
+          used[PinWord::make(at.blob, at.generation)] >= blob_bytes[i] / 2)
+        continue;
       plan.shared[i] = 0;  // a slice that would keep a much larger parent alive
     }
     plan.copy_bytes += round_up(item.buffers[i].length, kBlobAlign);
@@ -164,6 +167,21 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
     if (interrupt.requested()) return interrupted_status();
   }
   return Status::ok();
+}
+
+void Client::use_parts(const PutItem& item, PutPlan& plan) {
+  for (std::size_t i = 0; i < item.buffers.size(); ++i) {
+    if (plan.part_of[i] == PutPlan::kNoPart) continue;
+    const WritableBlob& part = *plan.parts[plan.part_of[i]];
+    std::uint32_t& blob = plan.blob_of_part[plan.part_of[i]];
+    if (blob == PutPlan::kNoPart) {
+      blob = static_cast<std::uint32_t>(plan.seal.blobs.size());
+      plan.seal.blobs.push_back({part.range_->segment(), part.range_->offset, part.bytes_});
+    }
+    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(item.buffers[i].data) - part.data_);
+    plan.seal.buffers[i] = {kNewBlob | blob, 0, offset, item.buffers[i].length};
+    plan.shared[i] = 1;
+  }
 }
 
 void Client::abandon(const PutPlan& plan) {

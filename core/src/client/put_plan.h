@@ -1,8 +1,10 @@
-// PutPlan: an object being put; shared by put.cpp and writable_blob.cpp.
+// PutPlan: an object being put; shared by put.cpp, value_put.cpp, writable_blob.cpp and object_builder.cpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "base/align.h"
@@ -14,9 +16,14 @@ struct Client::PutPlan {
   std::size_t index = 0;  // of the item and its result
   const PutItem* item = nullptr;
   SealObject seal;
-  std::vector<std::uint8_t> shared;  // per buffer: 1 if it refers to a sealed blob
+  std::vector<std::uint8_t> shared;  // per buffer: 1 if it refers to a sealed blob or to a part
   std::uint64_t copy_bytes = 0;      // bytes to copy into leased memory
   std::vector<LeasedRange> ranges;   // leased for it
+  // Memory of an object builder, in which buffers are sealed where they are (client/object_builder.h).
+  std::span<const std::shared_ptr<WritableBlob>> parts;
+  std::vector<std::uint32_t> part_of;       // per buffer: index in `parts`, or kNoPart; empty without parts
+  std::vector<std::uint32_t> blob_of_part;  // per part: index in seal.blobs, or kNoPart: nothing of it is sealed
+  static constexpr std::uint32_t kNoPart = 0xffff'ffffU;
   // Values that are sealed where they are (client/value_memory.h), unless all is to be copied.
   bool copies_values = false;
   struct Value {

@@ -132,6 +132,16 @@ PutResult ReconnectingClient::seal_parts(const Attachment& attachment,
   return result;
 }
 
+PutResult ReconnectingClient::seal(const Attachment& attachment, ObjectBuilder& builder, PutItem& item,
+                                   std::uint32_t wait_ms, const Interrupt& interrupt) {
+  Status ready = check_builder(attachment, builder);
+  if (ready.is_ok()) ready = resolve_handles(attachment, std::span(&item, 1), interrupt);
+  if (!ready.is_ok()) return {.status = std::move(ready)};
+  PutResult result = attachment.client->seal(builder, item, wait_ms, interrupt);
+  if (result.status.is_ok()) note_found(attachment, std::span(&item.id, 1));
+  return result;
+}
+
 Result<IdBytes> ReconnectingClient::resolve_name(const Attachment& attachment, std::uint64_t session,
                                                  const std::string& name, const Wait& wait,
                                                  const Interrupt& interrupt) {
@@ -296,6 +306,14 @@ Status ReconnectingClient::check_blob(const Attachment& attachment, const Writab
   return {Code::kInstanceLost,
           "this blob was being written in a store that no longer exists, and cannot be sealed in another one: create "
           "another blob and write it again"};
+}
+
+Status ReconnectingClient::check_builder(const Attachment& attachment, const ObjectBuilder& builder) {
+  if (builder.is_of(*attachment.client)) return Status::ok();
+  return {
+      Code::kInstanceLost,
+      "this object was being built in a store that no longer exists, and cannot be continued in another one: create "
+      "another builder and start again"};
 }
 
 Status ReconnectingClient::resolve_handles(const Attachment& attachment, std::span<PutItem> items,

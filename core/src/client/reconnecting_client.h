@@ -25,6 +25,7 @@
 
 #include "client/client.h"
 #include "client/lost_objects.h"
+#include "client/object_builder.h"
 #include "client/shared_attempt.h"
 
 namespace entrepot {
@@ -108,6 +109,10 @@ class ReconnectingClient : public ForkWatcher {
                                const Interrupt& interrupt);
   [[nodiscard]] PutResult seal_parts(const Attachment& attachment, std::span<const std::shared_ptr<WritableBlob>> blobs,
                                      PutItem& item, const Interrupt& interrupt);
+  // A builder of an earlier attachment fails with kInstanceLost.
+  [[nodiscard]] static Status check_builder(const Attachment& attachment, const ObjectBuilder& builder);
+  [[nodiscard]] PutResult seal(const Attachment& attachment, ObjectBuilder& builder, PutItem& item,
+                               std::uint32_t wait_ms, const Interrupt& interrupt);
   // `session` is a handle. A name refers to a sealed object.
   [[nodiscard]] Result<IdBytes> resolve_name(const Attachment& attachment, std::uint64_t session,
                                              const std::string& name, const Wait& wait, const Interrupt& interrupt);

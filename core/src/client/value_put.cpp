@@ -86,6 +86,9 @@ Status Client::plan_and_fill(const PutItem& item, PutPlan& plan, std::uint64_t m
   PutPlan copied;
   copied.index = plan.index;
   copied.item = plan.item;
+  copied.parts = plan.parts;
+  copied.part_of = std::move(plan.part_of);
+  copied.blob_of_part.assign(plan.parts.size(), PutPlan::kNoPart);
   copied.copies_values = true;
   plan = std::move(copied);
   plan_put(item, plan);

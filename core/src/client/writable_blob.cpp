@@ -54,9 +54,9 @@ PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt&
   if (blob.range_) {
     plan[0].seal.blobs = {{blob.range_->segment(), blob.range_->offset, blob.bytes_}};
     plan[0].seal.buffers = {{kNewBlob, 0, 0, blob.bytes_}};
-    plan[0].ranges = {*blob.range_};
     // Read-only before it becomes visible: sealed bytes must be what everybody sees.
     result.status = leases_.protect(*blob.range_);
+    plan[0].ranges = {*blob.range_};
   } else {
     plan[0].seal.payload.assign(reinterpret_cast<const char*>(blob.data_), blob.bytes_);
     plan[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};
@@ -141,9 +141,19 @@ void WritableBlob::drop() {
     const std::lock_guard lock(client_->blobs_mutex_);
     client_->blobs_.erase(this);
   }
-  if (range_) {
+  if (!range_) return;
+  if (is_exposed_) {
     client_->leases_.give_back_protected(*range_);
+  } else {
+    client_->leases_.give_back(*range_);
   }
+}
+
+void WritableBlob::shorten(std::uint64_t bytes) {
+  if (!range_ || bytes >= bytes_) return;
+  const std::lock_guard lock(client_->blobs_mutex_);  // a fork copies it
+  bytes_ = bytes;
+  client_->leases_.shorten(*range_, round_up(bytes, bytes >= kOwnPagesBytes ? os::page_bytes() : kBlobAlign));
 }
 
 }  // namespace entrepot

@@ -240,6 +240,18 @@ TEST(Client, ABlobIsPrivateUntilItIsSealedAndReadOnlyAfterwards) {
   }
 }
 
+TEST(Client, ARefusedBlobsMemoryCanBeWrittenAgain) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  const PutItem taken = item_of(session, {pattern(200'000, 1)});
+  ASSERT_TRUE(put_one(*client, taken).status.is_ok());
+  const auto blob = client->create(4'000'000, 10'000, {}).take();
+  EXPECT_EQ(client->seal(*blob, taken, {}).status.code(), Code::kObjectExists);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(put_one(*client, item_of(session, {pattern(4'000'000, 2)})).status.is_ok());
+}
+
 TEST(Client, ABlobLargerThanAnyStoreIsRefused) {
   StoreProcess store;
   const auto client = connect(store);

@@ -94,6 +94,9 @@ TEST(DeadStore, TheCInterfaceGoesOn) {
   ASSERT_EQ(entrepot_get(client, id.data(), 0, &held, &error), 0) << error.message;
   entrepot_blob* blob = nullptr;
   ASSERT_EQ(entrepot_create(client, 50'000, 10'000, &blob, &error), 0) << error.message;
+  entrepot_builder* builder = nullptr;
+  ASSERT_EQ(entrepot_builder_create(client, &builder, &error), 0) << error.message;
+  ASSERT_EQ(entrepot_builder_copy(builder, bytes.data(), bytes.size(), 10'000, &error), 0) << error.message;
 
   replace(store);
   const IdBytes next = os::random_id();
@@ -110,6 +113,11 @@ TEST(DeadStore, TheCInterfaceGoesOn) {
   item = item_with(os::random_id(), 0);
   EXPECT_EQ(entrepot_blob_seal(blob, &item, nullptr, &error), static_cast<std::int32_t>(Code::kInstanceLost));
   entrepot_blob_free(blob);
+  EXPECT_EQ(entrepot_builder_copy(builder, bytes.data(), 1, 10'000, &error),
+            static_cast<std::int32_t>(Code::kInstanceLost));
+  EXPECT_EQ(entrepot_builder_seal(builder, &item, 10'000, nullptr, &error),
+            static_cast<std::int32_t>(Code::kInstanceLost));
+  entrepot_builder_free(builder);
   // Session handles of this instance differ from those of the previous one, which keep their meaning.
   std::uint32_t other = 0;
   ASSERT_EQ(entrepot_open_session(client, "scope", "second", &other, &error), 0);

@@ -13,6 +13,7 @@ from typing import Any
 
 import entrepot
 import numpy as np
+import pyarrow as pa
 import pytest
 from entrepot import cli
 from entrepot_checkpoints import list_checkpoints, prune
@@ -99,6 +100,23 @@ def test_the_environment_declares(daemon: Any, folder: Any, monkeypatch: pytest.
     monkeypatch.setenv("ENTREPOT_DURABLE_MODE", "sideways")
     with pytest.raises(entrepot.InvalidArgument, match="sideways"):
         connect(daemon)
+
+
+def test_built_tables_are_durable(daemon: Any, folder: Any, reboot: Callable[[], None]) -> None:
+    schema = pa.schema([("n", pa.int64()), ("x", pa.float64())])
+    durable = entrepot.Durable(folder.url)
+    with connect(daemon, durable) as store:
+        with store.build_table(schema, name="appended") as appended:
+            appended.append(pa.record_batch([np.arange(300_000), np.ones(300_000)], schema=schema))
+        with store.build_table(schema, rows=300_000, name="columns") as columns:
+            columns.column("n")[:] = 7
+            columns.set_column("x", np.zeros(300_000))
+        changed = store.replace_columns(columns.id, {"n": np.arange(300_000)}, drop=["x"])
+    reboot()
+    with connect(daemon, durable) as store:
+        assert store.get(appended.id)["x"].to_numpy().sum() == 300_000
+        assert store.get_by_name("columns")["n"].to_numpy().sum() == 7 * 300_000
+        assert store.get(changed).column_names == ["n"]
 
 
 def test_only_what_matches_is_durable(daemon: Any, folder: Any, reboot: Callable[[], None]) -> None:

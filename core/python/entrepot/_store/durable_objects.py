@@ -58,6 +58,11 @@ class DurableObjects(ObjectAccess):
         self._write_if_covered(store, oid, name)
         return result
 
+    def seal_built(self, store: AnyStore, builder: _core.ObjectBuilder, item: _core.Item) -> tuple[int, int, bool]:
+        result = self._direct.seal_built(store, builder, item)
+        self._write_if_covered(store, ObjectID(item[0]), item[4])
+        return result
+
     def set_name(self, store: AnyStore, name: str, oid: AnyID, replace: bool) -> None:
         self._direct.set_name(store, name, oid, replace)
         self._write_if_covered(store, to_id(oid), name)

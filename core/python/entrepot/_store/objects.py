@@ -46,6 +46,10 @@ class ObjectAccess(ABC):
         """Seal a blob that was written in place."""
 
     @abstractmethod
+    def seal_built(self, store: AnyStore, builder: _core.ObjectBuilder, item: _core.Item) -> tuple[int, int, bool]:
+        """Seal an object whose parts were built in the store; return the same as :meth:`put_item`."""
+
+    @abstractmethod
     def get_versioned(self, store: AnyStore, oid: AnyID, timeout: float | None, copy: CopyMode) -> tuple[Any, int]:
         """Return a value and its generation."""
 
@@ -123,6 +127,10 @@ class DirectObjects(ObjectAccess):
         item = (oid.binary, self.session.number, False, fresh, name, tree, ())
         _, generation, existed, nbytes = self.session.raw().seal(raw, item)
         return PutResult(oid, generation, nbytes, existed)
+
+    def seal_built(self, store: AnyStore, builder: _core.ObjectBuilder, item: _core.Item) -> tuple[int, int, bool]:
+        _, generation, existed, nbytes = self.session.raw().seal_built(builder, item, PUT_WAIT_SECONDS)
+        return generation, nbytes, existed
 
     # --- reading
 

@@ -14,7 +14,7 @@ import builtins
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, overload
 
 from entrepot import _core
 from entrepot._checkpoints.functions import checkpoint_function
@@ -38,6 +38,8 @@ from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
+    from entrepot._builders.column_builder import ColumnBuilder
+    from entrepot._builders.table_builder import TableBuilder
     from entrepot._collections.builder import CollectionBuilder
     from entrepot._readers.file_reader import FileReader
     from entrepot._readers.formats import Format
@@ -247,6 +249,130 @@ class Store:
         tree = blob_tree(bytes(metadata))
         raw = self._session.raw().create(length, objects.PUT_WAIT_SECONDS)
         return BlobWriter(self._seal_blob, raw, oid, fresh, tree, bound_name)
+
+    @overload
+    def build_table(
+        self,
+        schema: Any,
+        *,
+        rows: None = None,
+        id: AnyID | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        locality_set: LocalitySetOrName | None = None,
+        consumers: int | None = None,
+    ) -> TableBuilder: ...
+
+    @overload
+    def build_table(
+        self,
+        schema: Any,
+        *,
+        rows: SupportsIndex,
+        id: AnyID | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        locality_set: LocalitySetOrName | None = None,
+        consumers: int | None = None,
+    ) -> ColumnBuilder: ...
+
+    def build_table(
+        self,
+        schema: Any,
+        *,
+        rows: SupportsIndex | None = None,
+        id: AnyID | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        locality_set: LocalitySetOrName | None = None,
+        consumers: int | None = None,
+    ) -> TableBuilder | ColumnBuilder:
+        """Return a builder of an Arrow table, which is written to the store as it grows, and sealed at the end.
+
+            with store.build_table(schema, name="prices") as table:
+                for batch in batches:
+                    table.append(batch)
+            value = store.get(table.id)      # a pyarrow.Table
+
+            with store.build_table(schema, rows=1_000_000) as table:
+                table.column("price")[:] = prices
+                table.set_column("city", cities)
+
+        Leaving the block seals the table; leaving it by an exception returns its memory. Until the seal, nobody else
+        sees any of it. The seal binds the name and makes the table visible in one step.
+
+        Args:
+            schema: its ``pyarrow.Schema``.
+            rows: the number of rows, to write the table column by column. Default: it grows by record batches.
+            id, name, replace, locality_set, consumers: as for :meth:`put`; ID and name are checked by the seal.
+
+        Returns:
+            A :class:`TableBuilder`, with ``append``; with ``rows``, a :class:`ColumnBuilder`, with ``column`` and
+            ``set_column``.
+
+        Raises:
+            InvalidArgument: not a schema, a malformed ID or name, a number of rows below 0, or with ``rows``, columns
+                of the same name.
+            StoreUnavailable: the store is closed.
+        """
+        from entrepot._builders.arrow_fields import checked_schema  # here, because most processes build none
+        from entrepot._builders.column_builder import ColumnBuilder
+        from entrepot._builders.object_memory import ObjectMemory
+        from entrepot._builders.table_builder import TableBuilder
+
+        oid, fresh = new_id(id)
+        if name is not None:
+            checked_name(name)
+        replace = arguments.checked_boolean("replace", replace)
+        checked = checked_schema(schema)
+
+        def seal(builder: _core.ObjectBuilder, value: Any) -> PutResult:
+            item = self._item_with_usage(value, oid, fresh, name, replace, locality_set, consumers)
+            generation, nbytes, existed = self._objects.seal_built(self, builder, item)
+            return PutResult(oid, generation, nbytes + inlined_bytes(item[5]), existed)
+
+        memory = ObjectMemory(self._session.raw, seal, objects.PUT_WAIT_SECONDS)
+        if rows is None:
+            return TableBuilder(memory, checked, oid)
+        return ColumnBuilder(memory, checked, oid, arguments.checked_integer("the number of rows of a table", rows))
+
+    def replace_columns(
+        self,
+        oid: AnyID,
+        columns: Mapping[Any, Any],
+        *,
+        drop: Iterable[Any] = (),
+        id: AnyID | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        locality_set: LocalitySetOrName | None = None,
+        consumers: int | None = None,
+    ) -> ObjectID:
+        """Store a new object that is another one with some columns replaced, added or dropped; return its ID.
+
+            cleaned = store.replace_columns(oid, {"price": prices}, drop=["comment"])
+
+        The columns that stay are not copied: both objects refer to the same bytes (docs/resharing.md). The other object
+        stays as it is, and may be deleted.
+
+        Args:
+            oid: a ``pyarrow.Table``, a pandas or Polars ``DataFrame``, or a dict.
+            columns: new values by name, as the library takes them for a column. Columns that exist keep their place;
+                others are added at the end.
+            drop: names of columns to leave out.
+            id, name, replace, locality_set, consumers: of the new object, as for :meth:`put`.
+
+        Raises:
+            InvalidArgument: a column to drop does not exist, is also replaced, or the names of the columns are not
+                unique; or a column has another length than the table.
+            UnsupportedType: the object has no columns.
+            ObjectNotFound, ObjectLost: as :meth:`get`.
+            ObjectExists, StoreFull, StoreUnavailable, Timeout: as :meth:`put`.
+        """
+        from entrepot._builders.replacement import with_columns  # here, because most processes replace none
+
+        value = with_columns(self.get(oid), columns, drop)
+        return self.put(value, id=id, name=name, replace=replace, locality_set=locality_set, consumers=consumers)
 
     # --- objects
 
@@ -936,10 +1062,22 @@ class Store:
         oid, fresh = new_id(id)
         if replace is not False:
             replace = arguments.checked_boolean("replace", replace)
+        return oid, self._item_with_usage(value, oid, fresh, name, replace, locality_set, consumers)
+
+    def _item_with_usage(
+        self,
+        value: Any,
+        oid: ObjectID,
+        fresh: bool,
+        name: str | None,
+        replace: bool,
+        locality_set: LocalitySetOrName | None,
+        consumers: int | None,
+    ) -> _core.Item:
         item = to_item(self._session, value, oid, fresh, checked_name(name) if name is not None else "", replace)
         if locality_set is not None or consumers is not None:
             item = self._locality_sets.with_usage(item, locality_set, consumers)
-        return oid, item
+        return item
 
     def _read_file(
         self,

@@ -1,0 +1,188 @@
+"""Tables that grow by record batches; see ``Store.build_table``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from entrepot._builders.arrow_fields import check_column, check_names
+from entrepot._builders.object_memory import ObjectMemory
+from entrepot._builders.small_batches import SmallBatches, shown_bytes
+from entrepot.errors import InvalidArgument
+from entrepot.ids import ObjectID
+
+if TYPE_CHECKING:
+    from entrepot._client.info import PutResult
+
+MIN_CHUNK_BYTES = 1 << 20
+# A chunk holds at least this part of the table before it, so that their number grows with the logarithm of its size: a
+# table of a terabyte has up to 14 times as many buffers, which is less than the 32,768 parts that an object can have.
+MAX_CHUNKS = 1024
+MAX_BUFFERS = 2048
+
+
+class UnsealedTable:
+    """What the builders of tables have in common. A context manager: the end of the block seals the table, an exception
+    discards it.
+
+    Args:
+        memory: where its parts go.
+        schema: its ``pyarrow.Schema``.
+        oid: its ID.
+
+    Attributes:
+        id: the object's ID.
+        schema: as given.
+        receipt: the result of sealing it; None until then.
+    """
+
+    receipt: PutResult | None
+
+    def __init__(self, memory: ObjectMemory, schema: Any, oid: ObjectID) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()  # makes appends and the seal one after another; not used in a forked child
+        self.schema = schema
+        self.id = oid
+        self.receipt = None
+
+    def __enter__(self) -> UnsealedTable:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._memory.open:
+                self.seal()
+        finally:
+            self.drop()
+
+    def seal(self) -> ObjectID:
+        """Seal the table: make it immutable and visible, as one ``pyarrow.Table``.
+
+        Raises:
+            ObjectExists: its ID or name is taken by other content; everything that was built is discarded.
+            StoreFull: not enough memory; the builder stays open.
+            InvalidArgument: it is already sealed or discarded.
+            NotSealed: this process is a fork of the one that created it.
+            Timeout, StoreUnavailable: as ``Store.put``.
+        """
+        self._memory.check_usable()
+        with self._lock:
+            self._memory.check_usable()
+            self.receipt = self._memory.seal(self._table())
+            self._forget()
+        return self.id
+
+    def drop(self) -> None:
+        """Return the memory without sealing. Idempotent; nothing happens in a forked child."""
+        if self._memory.is_inherited:
+            return
+        self._memory.give_up()
+        with self._lock:
+            self._forget()
+
+    def _table(self) -> Any:
+        """Return the table, with what can be of it in the store's memory."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Drop what is of no use after the end; it may keep sealed objects pinned."""
+        raise NotImplementedError
+
+
+class TableBuilder(UnsealedTable):
+    """A table that grows by record batches; see ``Store.build_table``. Thread-safe: batches of several threads follow
+    one another in any order.
+
+    Attributes:
+        num_rows: appended so far.
+    """
+
+    def __init__(self, memory: ObjectMemory, schema: Any, oid: ObjectID) -> None:
+        super().__init__(memory, schema, oid)
+        self.num_rows = 0  # written under _lock
+        self._chunks: list[Any] = []  # guarded by _lock; record batches in the store's memory
+        self._nbytes = 0  # guarded by _lock; of the chunks
+        self._small = SmallBatches(schema)  # guarded by _lock; what follows the chunks
+        self._max_chunks = MAX_CHUNKS  # guarded by _lock; fewer for a table of many columns
+
+    def __enter__(self) -> TableBuilder:
+        return self
+
+    def append(self, data: Any) -> None:
+        """Append rows. They are copied, except for buffers that lie in sealed objects already; ``data`` can be freed.
+
+        Args:
+            data: a ``pyarrow.RecordBatch``, a ``pyarrow.Table``, or anything else with the Arrow C stream interface,
+                such as a Polars ``DataFrame``. Its columns must have the names and types of the schema, in this order.
+
+        Raises:
+            InvalidArgument: it has other columns or other types, or nulls where the schema allows none, and nothing of
+                it was appended; or the table is already sealed or discarded.
+            StoreFull: not enough memory. Of data with several chunks, the first ones may have been appended: see
+                ``num_rows``.
+            NotSealed: this process is a fork of the one that created the builder.
+        """
+        self._memory.check_usable()
+        batches = list(self._checked_batches(data))
+        with self._lock:
+            self._memory.check_usable()
+            for batch in batches:
+                self._append(batch)
+
+    def _checked_batches(self, data: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        table, what = (data, "the batch") if isinstance(data, pa.RecordBatch) else (_table_of(data), "the table")
+        check_names(what, table.schema.names, self.schema.names)
+        for index, field in enumerate(self.schema):
+            check_column(what, field, table.column(index))
+        for batch in [table] if isinstance(table, pa.RecordBatch) else table.to_batches():
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema) if batch.num_columns else batch
+
+    def _append(self, batch: Any) -> None:
+        nbytes = shown_bytes(batch)
+        buffers = sum(buffer is not None for column in batch.columns for buffer in column.buffers())
+        self._max_chunks = max(1, min(self._max_chunks, MAX_BUFFERS // max(1, buffers)))
+        chunk_bytes = max(MIN_CHUNK_BYTES, self._nbytes // self._max_chunks)  # grows with the table
+        if max(nbytes, self._small.nbytes) >= chunk_bytes:
+            self._store_small()
+        if nbytes >= chunk_bytes:
+            self._store(batch, nbytes)
+        else:
+            self._small.add(batch, nbytes)
+        self.num_rows += batch.num_rows
+
+    def _store_small(self) -> None:
+        for batch in self._small.batches():
+            self._store(batch, batch.nbytes)
+            self._small.remove_first()
+
+    def _store(self, batch: Any, nbytes: int) -> None:
+        self._chunks.append(self._memory.store(batch))
+        self._nbytes += nbytes
+
+    def _table(self) -> Any:
+        import pyarrow as pa
+
+        # What is left of small batches is copied by the seal.
+        return pa.Table.from_batches([*self._chunks, *self._small.batches()], schema=self.schema)
+
+    def _forget(self) -> None:
+        self._chunks, self._small = [], SmallBatches(self.schema)
+
+
+def _table_of(data: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(data, pa.Table):
+        return data
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise InvalidArgument(
+            "only a pyarrow.RecordBatch, a pyarrow.Table or another table with the Arrow C stream interface can be "
+            f"appended, but got a {type(data).__name__}"
+        )
+    return pa.table(data)
