@@ -79,17 +79,27 @@ def test_nothing_changed_is_another_object_over_the_same_bytes(store: entrepot.S
 @pytest.mark.parametrize("library", [*MAKERS])
 def test_wrong_columns(store: entrepot.Store, library: str) -> None:
     oid = store.put(MAKERS[library][0](columns()))
-    for changed, drop, words in (
+    wrong_arguments: tuple[tuple[Any, Any, str], ...] = (
         ({}, ["z"], "no column 'z' to drop"),
         ({"a": NEW}, ["a"], "both replaced and dropped: 'a'"),
-        ({}, "a", r"pass \['a'\]"),
-    ):
+        ({}, "a", "must be a list of names"),
+        ({}, None, "must be a list of names"),
+        (None, [], "columns must be a mapping"),
+        ([("a", NEW)], [], "columns must be a mapping"),
+    )
+    for changed, drop, words in wrong_arguments:
         with pytest.raises(entrepot.InvalidArgument, match=words):
             store.replace_columns(oid, changed, drop=drop)
     if library != "dict":
+        two_axes = [] if library == "polars" else [np.zeros((ROWS, 2))]  # Polars makes a column of arrays of it
+        for wrong in ("text", (number for number in range(3)), *two_axes):
+            with pytest.raises(entrepot.InvalidArgument, match="column 'a'"):
+                store.replace_columns(oid, {"a": wrong})
         with pytest.raises(entrepot.InvalidArgument, match=f"'a' has 3 values, but the table has {ROWS} rows"):
             store.replace_columns(oid, {"a": np.arange(3)})
     assert len(store.list()) == 1
+    dropped = store.get(store.replace_columns(oid, {}, drop=["a", "a"]))
+    assert "a" not in as_dict(dropped)
 
 
 def test_arrow_columns_keep_their_place_and_the_metadata(store: entrepot.Store) -> None:

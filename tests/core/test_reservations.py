@@ -73,6 +73,18 @@ def test_without_a_block_it_is_held_until_it_is_released(store: entrepot.Store) 
     assert reservations(store)["bytes"] == 0
 
 
+def test_it_ends_with_its_last_reference(store: entrepot.Store) -> None:
+    reservation = store.reserve("8MiB")
+    assert reservations(store)["bytes"] == 8 << 20
+    del reservation
+    assert reservations(store)["bytes"] == 0
+
+
+def test_more_than_any_store_is_refused_at_once(store: entrepot.Store) -> None:
+    with pytest.raises(entrepot.StoreFull, match=r"at most .* can be reserved"):
+        store.reserve("99999999999TiB", timeout=60)
+
+
 def test_what_is_shared_with_stored_objects_is_free(store: entrepot.Store) -> None:
     oid = store.put({"a": np.ones(MIB), "b": np.zeros(10)})
     with store.reserve("32MiB") as reservation:

@@ -196,12 +196,32 @@ def test_small_batches_are_combined_from_time_to_time(monkeypatch: pytest.Monkey
     small = SmallBatches(SCHEMA)
     for start in range(100):
         small.add(batch(1, start), 16)
-        assert len(small._combined) <= 100
+        small.combine_if_large()
+    assert 1 < len(small._recorded.combined) < 100
     (combined,) = small.batches()
     assert combined["n"].to_pylist() == list(range(100))
-    small.remove_first()
-    assert small.batches() == []
-    assert small.nbytes == 0
+    assert (small.num_rows, small.nbytes) == (100, 1600)
+
+
+def test_storing_small_batches_goes_on_after_a_failure() -> None:
+    small = SmallBatches(pa.schema([("d", pa.dictionary(pa.int8(), pa.int64()))]))
+    for start in (0, 100):  # too many values for one dictionary
+        column = pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), pa.array(range(start, start + 100)))
+        small.add(pa.record_batch([column], names=["d"]), 900)
+    stored: list[Any] = []
+
+    def store(item: Any) -> Any:
+        if len(stored) == 1 and not full:
+            full.append(True)
+            raise entrepot.StoreFull("full")
+        stored.append(item)
+        return item
+
+    full: list[bool] = []
+    with pytest.raises(entrepot.StoreFull):
+        small.store(store)
+    assert [batch["d"].to_pylist()[0] for batch in small.store(store)] == [0, 100]
+    assert len(stored) == 2
 
 
 @pytest.mark.parametrize("rows", [0, 3], ids=["no rows", "rows"])

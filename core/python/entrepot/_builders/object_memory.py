@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from entrepot import _core
     from entrepot._client.info import PutResult
 
+_MAX_BYTES = 1 << 62  # no store is that large: it says how large it is
+
 Seal = Callable[["_core.ObjectBuilder", Any], "PutResult"]
 """Seals a value, whose buffers may lie in the memory of the builder, under the ID and name that it knows."""
 
@@ -87,7 +89,7 @@ class ObjectMemory:
         Raises:
             StoreFull: not enough memory.
         """
-        return self._client().allocate(self._builder, nbytes, self._wait_seconds)
+        return self._client().allocate(self._builder, min(nbytes, _MAX_BYTES), self._wait_seconds)
 
     def seal(self, value: Any) -> PutResult:
         """Seal the value, as the object.

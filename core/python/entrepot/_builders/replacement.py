@@ -25,9 +25,14 @@ def with_columns(value: Any, columns: Columns, drop: Iterable[Any]) -> Any:
             table.
         UnsupportedType: the value has no columns.
     """
-    if isinstance(drop, (str, bytes)):
-        raise InvalidArgument(f"drop must be a list of names, but got {drop!r}: pass [{drop!r}]")
-    dropped = list(drop)
+    if not isinstance(columns, Mapping):
+        raise InvalidArgument(f"columns must be a mapping of names to values, but got {columns!r}")
+    if isinstance(drop, (str, bytes)) or not isinstance(drop, Iterable):
+        raise InvalidArgument(f"drop must be a list of names, such as ['price'], but got {drop!r}")
+    dropped = list(dict.fromkeys(drop))
+    for name, values in columns.items():
+        if isinstance(values, (str, bytes)) and type(value) is not dict:
+            raise InvalidArgument(f"the values for column {name!r} must be one for each row, but got {values!r}")
     names, change = _columns_of(value)
     both = [name for name in dropped if name in columns]
     if both:
@@ -84,7 +89,12 @@ def _change_pandas(frame: Any, columns: Columns, dropped: list[Any]) -> Any:
     for name, values in columns.items():
         if hasattr(values, "__len__"):
             _check_length(name, values, len(frame))
-        changed[name] = values
+        try:
+            changed[name] = values
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"pandas cannot make column {name!r} of a {type(values).__name__}: {error}"
+            ) from error
     for name in dropped:
         del changed[name]
     return changed

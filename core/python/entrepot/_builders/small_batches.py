@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 _STREAM_BYTES = 4 << 20  # a batch of one row takes a kilobyte here, most of it headers: combined from time to time
 
@@ -13,51 +14,120 @@ class SmallBatches:
     They are written to an Arrow stream, which copies any type, dictionaries included, and only the rows that a slice
     shows. The stream is combined into one batch whenever it has grown to 4 MiB.
 
-    Args:
-        schema: of all batches.
+    Any call may be interrupted (Ctrl-C) and the object used further: what a batch changes is recorded by one assignment
+    at the end. What an interrupted call has written to the stream is not read.
 
-    Attributes:
-        nbytes: of their values, roughly.
+    Args:
+        schema: of all batches; see :func:`can_gather`.
     """
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
-        self._sink: Any = None
-        self._writer: Any = None
-        self._combined: list[Any] = []
-        self.nbytes = 0
+        self._stream: _Stream | None = None
+        self._recorded = _Recorded()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of their values, roughly."""
+        return self._recorded.nbytes
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all of them."""
+        return self._recorded.rows
 
     def add(self, batch: Any, nbytes: int) -> None:
         """Copy a batch of ``nbytes``."""
-        import pyarrow as pa
+        if self._stream is None or self._stream.batches != self._recorded.in_stream:  # the last call was interrupted
+            self._close_stream()
+            self._stream = _Stream(self._schema)
+        self._stream.write(_without_hidden_text(batch))
+        before = self._recorded
+        self._recorded = before._replace(
+            in_stream=before.in_stream + 1, nbytes=before.nbytes + nbytes, rows=before.rows + batch.num_rows
+        )
 
-        if self._writer is None:
-            self._sink = pa.BufferOutputStream()
-            self._writer = pa.ipc.new_stream(self._sink, self._schema)
-        self._writer.write_batch(_without_hidden_text(batch))
-        self.nbytes += nbytes
-        if self._sink.tell() >= _STREAM_BYTES:
+    def combine_if_large(self) -> None:
+        """Combine what was added, if it is much."""
+        if self._stream is not None and self._stream.nbytes >= _STREAM_BYTES:
             self._close_stream()
 
     def batches(self) -> list[Any]:
         """Return the batches combined: none, one, or several if Arrow cannot combine their dictionaries."""
-        if self._writer is not None:
-            self._close_stream()
-        self._combined = combine(self._combined)
-        return list(self._combined)
+        self._close_stream()
+        in_store, combined = self._recorded.in_store, self._recorded.combined
+        combined = (*combined[:in_store], *combine(list(combined[in_store:])))
+        self._recorded = self._recorded._replace(combined=combined)
+        return list(combined)
 
-    def remove_first(self) -> None:
-        """Remove the first of :meth:`batches`, which is stored elsewhere now."""
-        del self._combined[0]
-        self.nbytes = sum(batch.nbytes for batch in self._combined)
+    def store(self, store: Callable[[Any], Any]) -> list[Any]:
+        """Return what ``store`` makes of :meth:`batches`. A call after one that failed goes on where that one ended."""
+        batches = self.batches()
+        for index in range(self._recorded.in_store, len(batches)):
+            batches[index] = store(batches[index])
+            self._recorded = self._recorded._replace(combined=tuple(batches), in_store=index + 1)
+        return batches
 
     def _close_stream(self) -> None:
+        stream, before = self._stream, self._recorded
+        if stream is not None and before.in_stream != 0:
+            added = combine(stream.read(before.in_stream))
+            self._recorded = before._replace(in_stream=0, combined=(*before.combined, *added))
+        self._stream = None
+
+
+class _Recorded(NamedTuple):
+    in_stream: int = 0  # batches
+    combined: tuple[Any, ...] = ()  # batches before those
+    in_store: int = 0  # how many of `combined` are stored
+    nbytes: int = 0  # of all
+    rows: int = 0  # of all
+
+
+class _Stream:
+    """Batches in the format of Arrow streams."""
+
+    def __init__(self, schema: Any) -> None:
         import pyarrow as pa
 
-        self._writer.close()
-        sink, self._sink, self._writer = self._sink, None, None
-        with pa.ipc.open_stream(sink.getvalue()) as reader:
-            self._combined += combine(list(reader))
+        self._sink = pa.BufferOutputStream()
+        self._writer = pa.ipc.new_stream(self._sink, schema)
+        self.batches = 0  # that were written, or perhaps were
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._sink.closed else int(self._sink.tell())
+
+    def write(self, batch: Any) -> None:
+        self.batches += 1
+        self._writer.write_batch(batch)
+
+    def read(self, count: int) -> list[Any]:
+        """Return the first of its batches. Nothing can be written any more."""
+        import pyarrow as pa
+
+        if not self._sink.closed:  # by a call that was interrupted
+            self._writer.close()
+        with pa.ipc.open_stream(self._sink.getvalue()) as reader:
+            return [reader.read_next_batch() for _ in range(count)]
+
+
+def can_gather(schema: Any) -> bool:
+    """Whether batches of this schema survive a stream, and can be combined: not with dictionaries of nested values."""
+    return all(_can_gather(field.type) for field in schema)
+
+
+def _can_gather(type_: Any) -> bool:
+    import pyarrow as pa
+
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if pa.types.is_dictionary(type_):
+        value = type_.value_type
+        return not (
+            pa.types.is_nested(value) or pa.types.is_dictionary(value) or isinstance(value, pa.BaseExtensionType)
+        )
+    return all(_can_gather(type_.field(index).type) for index in range(type_.num_fields))
 
 
 def combine(batches: list[Any]) -> list[Any]:
@@ -68,7 +138,8 @@ def combine(batches: list[Any]) -> list[Any]:
         return batches
     try:
         return [pa.concat_batches(batches)]
-    except pa.ArrowInvalid:  # the dictionaries have more values than the type of the indices can count
+    # Of dictionaries: more values than the type of the indices can count, or values that cannot be united.
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         half = len(batches) // 2
         return [*combine(batches[:half]), *combine(batches[half:])]
 

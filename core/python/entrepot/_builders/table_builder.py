@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrepot._builders.arrow_fields import check_column, check_names
 from entrepot._builders.object_memory import ObjectMemory
-from entrepot._builders.small_batches import SmallBatches, shown_bytes
+from entrepot._builders.small_batches import SmallBatches, can_gather, shown_bytes
 from entrepot.errors import InvalidArgument
 from entrepot.ids import ObjectID
 
@@ -84,6 +84,9 @@ class UnsealedTable:
         with self._lock:
             self._forget()
 
+    def __del__(self) -> None:
+        self.drop()
+
     def _table(self) -> Any:
         """Return the table, with what can be of it in the store's memory."""
         raise NotImplementedError
@@ -93,21 +96,32 @@ class UnsealedTable:
         raise NotImplementedError
 
 
+class _State(NamedTuple):
+    """What has been appended: all of it changes by one assignment, so that Ctrl-C never leaves half of a change."""
+
+    chunks: int  # that count, of TableBuilder._chunks
+    nbytes: int  # of the chunks
+    rows: int  # of the chunks
+    small: SmallBatches  # what follows the chunks
+
+
 class TableBuilder(UnsealedTable):
     """A table that grows by record batches; see ``Store.build_table``. Thread-safe: batches of several threads follow
     one another in any order.
-
-    Attributes:
-        num_rows: appended so far.
     """
 
     def __init__(self, memory: ObjectMemory, schema: Any, oid: ObjectID) -> None:
         super().__init__(memory, schema, oid)
-        self.num_rows = 0  # written under _lock
         self._chunks: list[Any] = []  # guarded by _lock; record batches in the store's memory
-        self._nbytes = 0  # guarded by _lock; of the chunks
-        self._small = SmallBatches(schema)  # guarded by _lock; what follows the chunks
+        self._state = _State(0, 0, 0, SmallBatches(schema))  # written under _lock
         self._max_chunks = MAX_CHUNKS  # guarded by _lock; fewer for a table of many columns
+        self._gathers = can_gather(schema)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that have been appended."""
+        state = self._state
+        return state.rows + state.small.num_rows
 
     def __enter__(self) -> TableBuilder:
         return self
@@ -122,8 +136,9 @@ class TableBuilder(UnsealedTable):
         Raises:
             InvalidArgument: it has other columns or other types, or nulls where the schema allows none, and nothing of
                 it was appended; or the table is already sealed or discarded.
-            StoreFull: not enough memory. Of data with several chunks, the first ones may have been appended: see
-                ``num_rows``.
+            StoreFull: not enough memory. Of data with several chunks, the first ones may have been appended: what
+                remains is ``data[num_rows now - num_rows before:]``. The same after Ctrl-C.
+            UnsupportedType: the schema cannot be serialized by Arrow, such as one with dictionaries of dictionaries.
             NotSealed: this process is a fork of the one that created the builder.
         """
         self._memory.check_usable()
@@ -147,32 +162,36 @@ class TableBuilder(UnsealedTable):
         nbytes = shown_bytes(batch)
         buffers = sum(buffer is not None for column in batch.columns for buffer in column.buffers())
         self._max_chunks = max(1, min(self._max_chunks, MAX_BUFFERS // max(1, buffers)))
-        chunk_bytes = max(MIN_CHUNK_BYTES, self._nbytes // self._max_chunks)  # grows with the table
-        if max(nbytes, self._small.nbytes) >= chunk_bytes:
+        chunk_bytes = max(MIN_CHUNK_BYTES, self._state.nbytes // self._max_chunks)  # grows with the table
+        if max(nbytes, self._state.small.nbytes) >= chunk_bytes:
             self._store_small()
-        if nbytes >= chunk_bytes:
-            self._store(batch, nbytes)
+        state = self._state
+        if nbytes >= chunk_bytes or not self._gathers:
+            self._add_chunks([self._memory.store(batch)], nbytes, batch.num_rows, state.small)
         else:
-            self._small.add(batch, nbytes)
-        self.num_rows += batch.num_rows
+            state.small.add(batch, nbytes)
+            state.small.combine_if_large()
 
     def _store_small(self) -> None:
-        for batch in self._small.batches():
-            self._store(batch, batch.nbytes)
-            self._small.remove_first()
+        small = self._state.small
+        stored = small.store(self._memory.store)
+        self._add_chunks(stored, sum(batch.nbytes for batch in stored), small.num_rows, SmallBatches(self.schema))
 
-    def _store(self, batch: Any, nbytes: int) -> None:
-        self._chunks.append(self._memory.store(batch))
-        self._nbytes += nbytes
+    def _add_chunks(self, chunks: list[Any], nbytes: int, rows: int, small: SmallBatches) -> None:
+        state = self._state
+        del self._chunks[state.chunks :]  # of a call that was interrupted here
+        self._chunks += chunks
+        self._state = _State(len(self._chunks), state.nbytes + nbytes, state.rows + rows, small)
 
     def _table(self) -> Any:
         import pyarrow as pa
 
         # What is left of small batches is copied by the seal.
-        return pa.Table.from_batches([*self._chunks, *self._small.batches()], schema=self.schema)
+        state = self._state
+        return pa.Table.from_batches([*self._chunks[: state.chunks], *state.small.batches()], schema=self.schema)
 
     def _forget(self) -> None:
-        self._chunks, self._small = [], SmallBatches(self.schema)
+        self._chunks, self._state = [], _State(0, 0, self.num_rows, SmallBatches(self.schema))
 
 
 def _table_of(data: Any) -> Any:

@@ -9,6 +9,8 @@ from entrepot import _core
 from entrepot._client.arguments import checked_integer, timeout_seconds
 from entrepot._daemon.units import parse_size
 
+_MAX_BYTES = 1 << 62  # no store is that large: it says how large it is
+
 
 def checked_size(size: SupportsIndex | str) -> int:
     """Return the bytes of a size to reserve: a number, or a text such as ``"2GiB"``.
@@ -17,7 +19,7 @@ def checked_size(size: SupportsIndex | str) -> int:
         InvalidArgument: it is neither.
     """
     if isinstance(size, str):
-        return 0 if size == "0" else parse_size(size)
+        return 0 if size == "0" else min(parse_size(size), _MAX_BYTES)
     return checked_integer("the size of a reservation in bytes", size)
 
 
@@ -26,7 +28,7 @@ class Reservation:
 
     States::
 
-        held ──release, end of the block, end of the process, another store──▶ released
+        held ──release, end of the block, last reference dropped, end of the process, another store──▶ released
 
     Args:
         client: the store's client.
@@ -88,6 +90,10 @@ class Reservation:
             return False
         self._used = state[1]
         return True
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):  # it was granted
+            self.release()
 
     def __enter__(self) -> Reservation:
         return self
