@@ -79,14 +79,14 @@ def test_nothing_changed_is_another_object_over_the_same_bytes(store: entrepot.S
 @pytest.mark.parametrize("library", [*MAKERS])
 def test_wrong_columns(store: entrepot.Store, library: str) -> None:
     oid = store.put(MAKERS[library][0](columns()))
-    wrong_arguments: tuple[tuple[Any, Any, str], ...] = (
+    wrong_arguments: list[tuple[Any, Any, str]] = [
         ({}, ["z"], "no column 'z' to drop"),
         ({"a": NEW}, ["a"], "both replaced and dropped: 'a'"),
         ({}, "a", "must be a list of names"),
         ({}, None, "must be a list of names"),
         (None, [], "columns must be a mapping"),
         ([("a", NEW)], [], "columns must be a mapping"),
-    )
+    ]
     for changed, drop, words in wrong_arguments:
         with pytest.raises(entrepot.InvalidArgument, match=words):
             store.replace_columns(oid, changed, drop=drop)
