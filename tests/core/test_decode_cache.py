@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from entrepot.errors import Timeout
+from spawned_programs import read_line, send_line
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -79,7 +80,7 @@ def decoding(
 ) -> subprocess.Popen[str]:
     """A process that is decoding the file, and waits at the gate."""
     (process,) = started(spawn, file, 1)
-    go(process)
+    send_line(process)
     wait_until(lambda: decoders(tmp_path) == {process.pid}, "the process to decode")
     return process
 
@@ -110,21 +111,10 @@ def decoders(tmp_path: Path) -> set[int]:
     return set(counted_files.openings(tmp_path / "log"))
 
 
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
 def started(spawn: Callable[..., subprocess.Popen[str]], file: Path, count: int) -> list[subprocess.Popen[str]]:
     """Processes that are ready to read the file."""
     processes = [spawn(READER, file) for _ in range(count)]
-    assert [line(process) for process in processes] == ["ready"] * count
+    assert [read_line(process) for process in processes] == ["ready"] * count
     return processes
 
 
@@ -133,10 +123,10 @@ def test_processes_that_ask_together_decode_once(
 ) -> None:
     processes = started(spawn, file, 5)
     for process in processes:
-        go(process)
+        send_line(process)
     wait_until(lambda: len(set(counted_files.openings(tmp_path / "log.asked"))) == 5, "all to ask for the lock")
     gate.touch()  # nobody decodes before
-    assert [line(process) for process in processes] == [f"sum {total(1)}"] * 5
+    assert [read_line(process) for process in processes] == [f"sum {total(1)}"] * 5
     assert len(decoders(tmp_path)) == 1
     (entry,) = entries(store)
     assert entry.dead
@@ -166,14 +156,14 @@ def test_another_takes_over_from_a_killed_decoder(
     spawn: Any, store: entrepot.Store, file: Path, gate: Path, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:
     first, second, third = started(spawn, file, 3)
-    go(first)
+    send_line(first)
     wait_until(lambda: decoders(tmp_path) == {first.pid}, "the first to decode")
-    go(second)
-    go(third)
+    send_line(second)
+    send_line(third)
     first.kill()
     wait_until(lambda: len(decoders(tmp_path)) == 2, "another to decode")
     gate.touch()
-    assert line(second) == line(third) == f"sum {total(1)}"
+    assert read_line(second) == read_line(third) == f"sum {total(1)}"
     assert len(decoders(tmp_path)) == 2
     assert len(entries(store)) == 1
 
@@ -197,7 +187,7 @@ time.sleep(120)
 
     locks, oid = DecodeLocks(store.address), store.derive("x")
     holder = spawn(code)
-    child = int(line(holder))
+    child = int(read_line(holder))
     try:
         assert locks.holder_of(oid) == holder.pid
         assert locks.try_acquire(oid) is None
@@ -228,7 +218,7 @@ def test_waiting_for_a_stopped_decoder_ends_and_names_it(
         os.kill(decoding.pid, signal.SIGCONT)
     gate.touch()
     assert store.read_parquet(f"counted://{file}")["a"].to_numpy().sum() == total(1)
-    assert line(decoding) == f"sum {total(1)}"
+    assert read_line(decoding) == f"sum {total(1)}"
     assert decoders(tmp_path) == {decoding.pid}
 
 
@@ -239,8 +229,8 @@ def test_an_error_reaches_all_and_leaves_nothing(
     file.write_bytes(content[:1000] + b"\0" * 50_000 + content[51_000:])  # the footer is intact
     processes = started(spawn, file, 3)
     for process in processes:
-        go(process)
-    outcomes = [line(process) for process in processes]
+        send_line(process)
+    outcomes = [read_line(process) for process in processes]
     assert len(set(outcomes)) == 1
     assert outcomes[0] in ("ArrowInvalid", "OSError", "ArrowException")
     assert entries(store) == []
@@ -253,7 +243,7 @@ def test_a_file_replaced_meanwhile_is_decoded_again(
 ) -> None:
     write(file, 5)
     gate.touch()
-    assert line(decoding) == f"sum {total(5)}"
+    assert read_line(decoding) == f"sum {total(5)}"
     assert store.read_parquet(f"counted://{file}")["a"].to_numpy().sum() == total(5)
     assert decoders(tmp_path) == {decoding.pid}
     assert len(entries(store)) == 1

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from entrepot._core import PROTOCOL
 from entrepot.cli import main
+from spawned_programs import read_line, send_line
 
 MIB = 1 << 20
 
@@ -38,17 +39,6 @@ def reservations(store: entrepot.Store) -> dict[str, Any]:
 
 def waiting_pids(store: entrepot.Store) -> list[int]:
     return [entry["pid"] for entry in reservations(store)["waiting"]]
-
-
-def read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def tell(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
 
 
 def test_a_reservation_counts_what_is_stored_under_it(store: entrepot.Store) -> None:
@@ -151,7 +141,7 @@ def test_the_next_in_line_gets_it_when_the_holder_ends(
     if ending == "kill":
         holder.kill()
     else:
-        tell(holder)
+        send_line(holder)
     assert read_line(waiter) == "held"
     assert [entry["pid"] for entry in reservations(store)["granted"]] == [waiter.pid]
 
@@ -166,7 +156,7 @@ def test_a_waiting_process_that_is_killed_leaves_the_line(
         wait_until(lambda expected=expected: len(waiting_pids(store)) == expected, "a request")
     waiters[0].kill()
     wait_until(lambda: waiting_pids(store) == [waiters[1].pid], "the end of a request")
-    tell(holder)
+    send_line(holder)
     assert read_line(waiters[1]) == "held"
 
 
@@ -190,7 +180,7 @@ def test_a_wait_can_be_interrupted_and_leaves_the_line(
     waiter.send_signal(signal.SIGINT)
     assert read_line(waiter) == "interrupted"
     wait_until(lambda: waiting_pids(store) == [], "the end of the request")
-    tell(holder)
+    send_line(holder)
     assert read_line(holder) == "released"
     assert reservations(store)["granted"] == []
     assert waiter.poll() is None, "it gave up its place while it lives"
