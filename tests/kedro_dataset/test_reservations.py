@@ -7,25 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from entrepot_io.connections import close_all, scope_store
+from entrepot_io.connections import scope_store
 from entrepot_kedro.hooks import EntrepotHooks
 from kedro.framework.hooks.manager import _create_hook_manager
 from kedro.io import DataCatalog
 from kedro.pipeline import node, pipeline
 from kedro.runner import SequentialRunner, ThreadRunner
 
+pytestmark = pytest.mark.usefixtures("in_scope_tests")
+
 SCOPE = "tests"
 MIB = 1 << 20
 CATALOG = {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}
-
-
-@pytest.fixture(autouse=True)
-def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
-    monkeypatch.setenv("ENTREPOT_SCOPE", SCOPE)
-    monkeypatch.delenv("ENTREPOT_SESSION", raising=False)
-    yield
-    close_all()
 
 
 def held() -> int:

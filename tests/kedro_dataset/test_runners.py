@@ -23,17 +23,10 @@ from kedro.pipeline import node, pipeline
 from kedro.runner import AbstractRunner, ParallelRunner, SequentialRunner, ThreadRunner
 from value_memory_tries import until_nothing_is_refused
 
+pytestmark = pytest.mark.usefixtures("in_scope_tests")
+
 SCOPE = "tests"
 CATALOG = {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}
-
-
-@pytest.fixture(autouse=True)
-def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
-    monkeypatch.setenv("ENTREPOT_SCOPE", SCOPE)
-    monkeypatch.delenv("ENTREPOT_SESSION", raising=False)
-    yield
-    close_all()
 
 
 class Model:

@@ -8,12 +8,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from entrepot_io.connections import close_all, scope_store
+from entrepot_io.connections import scope_store
 from entrepot_kedro import EntrepotDataset, session_cleanup
 from entrepot_kedro.ended_runs import ENDED, ended_runs
 from entrepot_kedro.hooks import EntrepotHooks
@@ -21,17 +20,10 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.pipeline import Pipeline, node, pipeline
 from kedro.runner import SequentialRunner
 
+pytestmark = pytest.mark.usefixtures("in_scope_tests")
+
 SCOPE = "tests"
 SIZE = 100_000
-
-
-@pytest.fixture(autouse=True)
-def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
-    monkeypatch.setenv("ENTREPOT_SCOPE", SCOPE)
-    monkeypatch.delenv("ENTREPOT_SESSION", raising=False)
-    yield
-    close_all()
 
 
 def remaining_objects() -> dict[str, int]:
