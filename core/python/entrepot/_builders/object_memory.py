@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from entrepot._client.arguments import MAX_REQUEST_BYTES
 from entrepot._codecs.encoding import codec_registry
 from entrepot.codec import Decoder, Encoder, pack_tree, unpack_tree
 from entrepot.errors import InvalidArgument, NotSealed
@@ -21,8 +22,6 @@ from entrepot.errors import InvalidArgument, NotSealed
 if TYPE_CHECKING:
     from entrepot import _core
     from entrepot._client.info import PutResult
-
-_MAX_BYTES = 1 << 62  # no store is that large: it says how large it is
 
 Seal = Callable[["_core.ObjectBuilder", Any], "PutResult"]
 """Seals a value, whose buffers may lie in the memory of the builder, under the ID and name that it knows."""
@@ -89,7 +88,7 @@ class ObjectMemory:
         Raises:
             StoreFull: not enough memory.
         """
-        return self._client().allocate(self._builder, min(nbytes, _MAX_BYTES), self._wait_seconds)
+        return self._client().allocate(self._builder, min(nbytes, MAX_REQUEST_BYTES), self._wait_seconds)
 
     def seal(self, value: Any) -> PutResult:
         """Seal the value, as the object.

@@ -50,6 +50,10 @@ def checked_text(subject: str, value: str) -> str:
     return value
 
 
+# More than any store has: a request for so much is refused by the store, which says how much it has.
+MAX_REQUEST_BYTES = 1 << 62
+
+
 def checked_integer(subject: str, value: SupportsIndex, maximum: int = (1 << 63) - 1) -> int:
     """Check for an integer (also a NumPy one) from 0 to ``maximum``; ``subject`` starts the error message."""
     try:

@@ -6,10 +6,8 @@ from types import TracebackType
 from typing import SupportsIndex
 
 from entrepot import _core
-from entrepot._client.arguments import checked_integer, timeout_seconds
+from entrepot._client.arguments import MAX_REQUEST_BYTES, checked_integer, timeout_seconds
 from entrepot._daemon.units import parse_size
-
-_MAX_BYTES = 1 << 62  # no store is that large: it says how large it is
 
 
 def checked_size(size: SupportsIndex | str) -> int:
@@ -19,7 +17,7 @@ def checked_size(size: SupportsIndex | str) -> int:
         InvalidArgument: it is neither.
     """
     if isinstance(size, str):
-        return 0 if size == "0" else min(parse_size(size), _MAX_BYTES)
+        return 0 if size == "0" else min(parse_size(size), MAX_REQUEST_BYTES)
     return checked_integer("the size of a reservation in bytes", size)
 
 
