@@ -104,7 +104,7 @@ Result<Client::Handshake> Client::shake_hands(const Hello& hello, std::span<cons
     connected = false;  // the problem is in this process
     return descriptors_lost_error();
   }
-  handshake.connection->set_daemon(handshake.reply.daemon_pid);
+  handshake.connection->set_daemon(handshake.reply.daemon_pid, handshake.reply.protocol_minor);
   handshake.fds = std::move(frame.fds);
   return handshake;
 }

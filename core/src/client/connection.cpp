@@ -14,8 +14,10 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kSendLimitMs = 30'000;   // a daemon that accepts nothing for this long is stuck
+constexpr std::uint64_t kOpenRingsMs = 1'000;    // they save time only if the daemon has some
 constexpr std::uint64_t kSpinNs = 30'000;        // longer than the daemon needs for a small request
 constexpr std::size_t kJoinedBytes = 64U << 10;  // larger bodies are not copied behind their header
+constexpr std::uint32_t kRingLooks = 32;         // at the ring, for each look at the socket; takes about as long
 
 os::Deadline slice_of(os::Deadline deadline) {
   const auto slice = os::Deadline::after_ms(kWaitSliceMs);
@@ -38,6 +40,7 @@ Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> b
   }
   const std::uint64_t began_ns = os::monotonic_ns();
   const std::uint64_t request = next_request_.fetch_add(1, std::memory_order_relaxed);
+  if (request == kRingsAfterRequests && has_rings_.load(std::memory_order_relaxed)) open_rings();
   PendingCall pending;
   {
     const std::lock_guard lock(mutex_);
@@ -97,16 +100,42 @@ void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
   }
 }
 
+// If the daemon refuses, for lack of memory or descriptors, requests use the socket, as before.
+void Connection::open_rings() {
+  auto frame = call(MessageType::kOpenRings, to_wire(Empty{}), {}, os::Deadline::after_ms(kOpenRingsMs), {});
+  OpenRingsReply reply;
+  if (!frame.is_ok() || !from_wire(frame->body, reply) || frame->fds.size() != 1 || reply.ring_bytes != kRingBytes) {
+    return;
+  }
+  auto attached = FrameRings::attach(frame->fds[0]);
+  if (!attached.is_ok()) return;
+  rings_memory_ = attached.take();
+  rings_.store(rings_memory_.get(), std::memory_order_release);
+}
+
 Status Connection::send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                         std::span<const int> fds) {
   const FrameHeader header{
       kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), static_cast<std::uint32_t>(fds.size()), request};
+  if (FrameRings* const rings = rings_.load(std::memory_order_acquire); rings != nullptr) {
+    const std::unique_lock lock(send_mutex_);
+    if (rings->request_producer.push(header, body)) {
+      return rings->request_producer.must_wake()
+                 ? send_locked({kFrameMagic, MessageType::kRingFilled, 0, 0, 0, 0}, {}, {})
+                 : Status::ok();
+    }
+  }
+  const std::lock_guard lock(send_mutex_);
+  return send_locked(header, body, fds);
+}
+
+Status Connection::send_locked(const FrameHeader& header, std::span<const std::uint8_t> body,
+                               std::span<const int> fds) {
   std::vector<std::uint8_t> start(sizeof(header));
   std::memcpy(start.data(), &header, sizeof(header));
   const bool joined = body.size() <= kJoinedBytes;
   if (joined) start.insert(start.end(), body.begin(), body.end());
   const auto deadline = os::Deadline::after_ms(kSendLimitMs);
-  const std::lock_guard lock(send_mutex_);
   Status sent = os::send_all(socket_.get(), start, fds, deadline);
   if (sent.is_ok() && !joined) sent = os::send_all(socket_.get(), body, {}, deadline);
   return sent.is_ok() ? sent : Status(Code::kStoreUnavailable, sent.message(), true);
@@ -119,28 +148,58 @@ void Connection::read_slice(os::Deadline until) {
   };
   if (broken()) return;
   Result<FrameReader::Read> read = FrameReader::Read{};
-  const auto read_nothing = [&] {
-    read = reader_.read(socket_.get(), arrived_);
-    return read.is_ok() && read->drained && !read->closed && arrived_.empty();
-  };
-  if (read_nothing() && !spin_.poll([&] { return !read_nothing(); })) {
-    const auto ready = os::wait_readable(socket_.get(), until);
-    if (!ready.is_ok()) return fail(ready.status());
-    if (!*ready) return;
-    read_nothing();
-  }
+  if (!wait_for_frames(until, read)) return;
   while (true) {
-    for (Frame& frame : arrived_)
-      deliver(std::move(frame));
-    arrived_.clear();
+    deliver_arrived();
     if (read.code() == Code::kInvalidArgument) {
       return fail({Code::kStoreUnavailable, concat("the daemon's response is malformed: ", read.status().message())});
     }
     if (!read.is_ok()) return fail(read.status());
     if (read->closed) return fail(Status(Code::kStoreUnavailable, "the daemon closed the connection", true));
     if (read->drained || !reader_.is_inside()) return;
-    read_nothing();
+    read = reader_.read(socket_.get(), arrived_);
   }
+}
+
+// Polls, then sleeps, until frames have arrived, the connection has failed (both true), or the time is up.
+bool Connection::wait_for_frames(os::Deadline until, Result<FrameReader::Read>& read) {
+  FrameRings* const rings = rings_.load(std::memory_order_acquire);
+  const auto take_from_ring = [&] {
+    if (rings == nullptr || !rings->response_consumer.has_frames()) return false;
+    if (const Status popped = rings->response_consumer.pop(arrived_, SIZE_MAX); !popped.is_ok()) read = popped;
+    return true;
+  };
+  const auto take_from_socket = [&] {
+    read = reader_.read(socket_.get(), arrived_);
+    return !read.is_ok() || !read->drained || read->closed || !arrived_.empty();
+  };
+  read = FrameReader::Read{};
+  read->drained = true;
+  if (take_from_ring() || take_from_socket()) return true;
+  const auto polled = [&] {
+    for (std::uint32_t i = 0; rings != nullptr && i < kRingLooks; ++i) {
+      if (take_from_ring()) return true;
+      os::pause();
+    }
+    return take_from_socket();
+  };
+  if (spin_.poll(polled)) return true;
+  if (rings != nullptr && !rings->response_consumer.sleep()) return take_from_ring();
+  const auto ready = os::wait_readable(socket_.get(), until);
+  if (rings != nullptr) rings->response_consumer.wake_up();
+  if (!ready.is_ok()) {
+    read = ready.status();
+    return true;
+  }
+  const bool from_ring = take_from_ring();  // not ||: what woke this thread is in the socket
+  return (*ready && take_from_socket()) || from_ring;
+}
+
+void Connection::deliver_arrived() {
+  for (Frame& frame : arrived_) {
+    if (frame.header.type != MessageType::kRingFilled) deliver(std::move(frame));
+  }
+  arrived_.clear();
 }
 
 Status Connection::answer_timeout(std::uint64_t since_ns) const {

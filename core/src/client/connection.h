@@ -4,6 +4,9 @@
 //
 // Requests are numbered, and each thread waits for its own answer. There is no reader thread: a waiting thread that
 // finds nobody reading reads frames for all, and passes the role on when its own answer has arrived.
+//
+// A connection that is used a lot asks for rings, and from then on sends and receives small frames through them; see
+// net/frame_ring.h. A thread that waits for long sleeps on the socket in any case, so it notices when the daemon exits.
 #pragma once
 
 #include <atomic>
@@ -20,6 +23,7 @@
 #include "base/status.h"
 #include "client/interrupt.h"
 #include "net/frame_reader.h"
+#include "net/frame_ring.h"
 #include "net/protocol.h"
 #include "os/clock.h"
 #include "os/spin.h"
@@ -43,8 +47,11 @@ class Connection {
   // Sends a message without an answer. It is a hint, and is dropped if sending would block.
   void post(MessageType type, std::span<const std::uint8_t> body);
 
-  // Remembers the daemon's process, for the error if it does not answer later.
-  void set_daemon(std::uint32_t pid) { daemon_.store(pid, std::memory_order_relaxed); }
+  // Remembers the daemon's process, for the error if it does not answer later, and what it supports.
+  void set_daemon(std::uint32_t pid, std::uint16_t protocol_minor) {
+    daemon_.store(pid, std::memory_order_relaxed);
+    has_rings_.store(protocol_minor >= kRingsSinceMinor, std::memory_order_relaxed);
+  }
 
   [[nodiscard]] bool broken() const { return broken_.load(std::memory_order_acquire); }
   // True if the daemon has closed the connection (as it does on exit), even if no request has noticed yet.
@@ -56,15 +63,24 @@ class Connection {
   void discard_in_child() { socket_.reset(); }
 
  private:
+  static constexpr std::uint64_t kRingsAfterRequests = 64;  // they cost a request and some memory on either side
+  static constexpr std::uint16_t kRingsSinceMinor = 4;
+
   struct PendingCall {
     bool done = false;
     Status status;
     Frame frame;
   };
 
+  void open_rings();
   [[nodiscard]] Status send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                             std::span<const int> fds);
-  void read_slice(os::Deadline until);  // called by the thread that has the reader's role
+  [[nodiscard]] Status send_locked(const FrameHeader& header, std::span<const std::uint8_t> body,
+                                   std::span<const int> fds);  // requires send_mutex_
+  // These are called by the thread that has the reader's role.
+  void read_slice(os::Deadline until);
+  [[nodiscard]] bool wait_for_frames(os::Deadline until, Result<FrameReader::Read>& read);
+  void deliver_arrived();
   [[nodiscard]] Status answer_timeout(std::uint64_t since_ns) const;
   void deliver(Frame frame);
   void break_locked(const Status& reason);  // requires mutex_
@@ -72,8 +88,14 @@ class Connection {
   UniqueFd socket_;
   std::atomic<bool> broken_ = false;
   std::atomic<std::uint32_t> daemon_ = 0;
+  std::atomic<bool> has_rings_ = false;  // the daemon has them
   std::atomic<std::uint64_t> next_request_ = 1;
   std::mutex send_mutex_;  // held while a frame is sent, so that frames do not interleave
+
+  std::unique_ptr<FrameRings> rings_memory_;  // set once, by the thread that sends request kRingsAfterRequests
+  // The same, once it may be used. Its producer of requests is guarded by send_mutex_, its consumer of responses
+  // belongs to the thread that has the reader's role.
+  std::atomic<FrameRings*> rings_ = nullptr;
 
   std::mutex mutex_;
   std::condition_variable changed_;

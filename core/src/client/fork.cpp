@@ -155,6 +155,7 @@ void Client::after_fork_in_child() {
   if (plan.pins) {
     pinned_->switch_in_child(std::move(*plan.pins), std::move(plan.liveness));
     connection_ = std::make_shared<Connection>(std::move(plan.socket));
+    connection_->set_daemon(plan.server.daemon_pid, plan.server.protocol_minor);
     server_ = plan.server;
   } else if (state_ == State::kConnected) {
     // Without its own registration, the child keeps the parent's, and its values rely on the shared pins; every call

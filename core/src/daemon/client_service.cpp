@@ -18,6 +18,9 @@ ClientService::ClientService(const Parts& parts, std::function<void()> stop)
 void ClientService::handle(Connection& connection, Frame& frame) {
   if (!connection.client()) return parts_.registry.hello(connection, frame);
   if (frame.header.type == MessageType::kFork) return parts_.registry.fork(connection, frame.header.request);
+  if (frame.header.type == MessageType::kOpenRings) {
+    return parts_.connections.open_rings(connection, frame.header.request);
+  }
   Request request(parts_.connections, connection, frame);
   serve(request);
 }
@@ -83,6 +86,8 @@ void ClientService::serve(Request& request) {
       return stop_();
     case MessageType::kUpgrade:
       return upgrade(request);
+    case MessageType::kRingFilled:  // without rings
+    case MessageType::kOpenRings:
     case MessageType::kFork:
     case MessageType::kHello:
     case MessageType::kReply:

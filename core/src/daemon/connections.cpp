@@ -1,6 +1,7 @@
 #include "daemon/connections.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/text.h"
@@ -9,12 +10,20 @@
 
 namespace entrepot {
 
+namespace {
+
+constexpr std::size_t kRequestsPerTurn = 64;  // of one ring, so that one busy client does not starve the others
+
+}  // namespace
+
 Connections::Connections(EventLoop& loop, MemoryBudget& budget, std::uint64_t hello_ns)
     : loop_(loop),
       budget_(budget),
       hello_ns_(hello_ns),
       closing_timer_(loop.timer([this](std::uint64_t) { close_marked(); })),
-      hello_timer_(loop.timer([this](std::uint64_t now_ns) { close_silent(now_ns); })) {}
+      hello_timer_(loop.timer([this](std::uint64_t now_ns) { close_silent(now_ns); })) {
+  loop_.poll_memory({[this] { return rings_have_frames(); }, [this] { return let_rings_sleep(); }});
+}
 
 Connection* Connections::add(UniqueFd socket, const os::PeerCredentials& peer) {
   const std::uint64_t owner = next_owner_++;
@@ -48,6 +57,8 @@ void Connections::close(std::uint64_t owner) {
   connection->watch_.reset();
   before_hello_.erase(owner);
   unread_.erase(owner);
+  std::erase(polled_, connection.get());
+  std::ranges::replace(filled_, connection.get(), nullptr);
   if (!connection->client_) return;
   owners_.erase(*connection->client_);
   if (on_closed_) on_closed_(owner, *connection->client_);
@@ -95,19 +106,77 @@ void Connections::handle_incoming(Connection& connection) {
   } else {
     unread_.erase(owner);
   }
-  for (Frame& frame : incoming.frames) {
-    on_frame_(connection, frame);
-    loop_.expect_event();  // after a request, the next one often follows closely
-    if (find(owner) == nullptr || connection.is_closing_) return;
-  }
+  if (!handle_frames(connection, incoming.frames)) return;
   charge_buffers(connection);
   if (incoming.status.is_ok()) incoming.status = check_buffer_limit(connection);
   if (incoming.status.is_ok()) return;
-  if (incoming.status.code() != Code::kStoreUnavailable) {
-    log_warning("connection ", owner, " of process ", connection.peer_.pid, ": ", incoming.status.message());
-    refuse(owner, 0, incoming.status);
-  }
+  if (incoming.status.code() != Code::kStoreUnavailable) return refuse_malformed(connection, incoming.status);
   mark_closing(connection);
+}
+
+bool Connections::handle_frames(Connection& connection, std::vector<Frame>& frames) {
+  const std::uint64_t owner = connection.owner_;
+  for (Frame& frame : frames) {
+    if (frame.header.type == MessageType::kRingFilled && connection.rings_) {
+      poll_ring(connection);
+    } else {
+      on_frame_(connection, frame);
+    }
+    loop_.expect_event();  // after a request, the next one often follows closely
+    if (find(owner) == nullptr || connection.is_closing_) return false;
+  }
+  return true;
+}
+
+void Connections::refuse_malformed(Connection& connection, const Status& why) {
+  log_warning("connection ", connection.owner_, " of process ", connection.peer_.pid, ": ", why.message());
+  refuse(connection.owner_, 0, why);
+  mark_closing(connection);
+}
+
+void Connections::open_rings(Connection& connection, std::uint64_t number) {
+  if (connection.rings_) {
+    return refuse(connection.owner_, number, Status(Code::kInvalidArgument, "this connection has rings already"));
+  }
+  auto created = FrameRings::create();
+  if (!created.is_ok()) return refuse(connection.owner_, number, created.status());
+  std::vector<UniqueFd> fds;
+  fds.push_back(std::move(created->fd));
+  reply(connection.owner_, number, OpenRingsReply{kRingBytes}, std::move(fds));
+  connection.rings_ = std::move(created->rings);  // after the answer, which goes through the socket
+  charge_buffers(connection);
+}
+
+void Connections::poll_ring(Connection& connection) {
+  connection.rings_->request_consumer.wake_up();
+  if (!std::exchange(connection.is_polled_, true)) polled_.push_back(&connection);
+}
+
+bool Connections::rings_have_frames() const {
+  return std::ranges::any_of(polled_,
+                             [](const Connection* each) { return each->rings_->request_consumer.has_frames(); });
+}
+
+bool Connections::let_rings_sleep() {
+  std::erase_if(polled_, [](Connection* each) {
+    each->is_polled_ = !each->rings_->request_consumer.sleep();
+    return !each->is_polled_;
+  });
+  return polled_.empty();
+}
+
+void Connections::read_rings() {
+  std::ranges::copy_if(polled_, std::back_inserter(filled_),
+                       [](const Connection* each) { return each->rings_->request_consumer.has_frames(); });
+  for (std::size_t i = 0; i < filled_.size(); ++i) {  // handling one may close others, which are then null
+    Connection* const connection = filled_[i];
+    if (connection == nullptr || connection->is_closing_) continue;
+    const Status popped = connection->rings_->request_consumer.pop(from_ring_, kRequestsPerTurn);
+    const bool is_open = handle_frames(*connection, from_ring_);
+    from_ring_.clear();
+    if (is_open && !popped.is_ok()) refuse_malformed(*connection, popped);
+  }
+  filled_.clear();
 }
 
 void Connections::read_more() {
@@ -122,6 +191,15 @@ void Connections::send(std::uint64_t owner, MessageType type, std::uint64_t requ
                        std::vector<UniqueFd> fds) {
   Connection* connection = find(owner);
   if (connection == nullptr || connection->is_closing_) return;  // it has ended; nobody waits for this
+  if (connection->rings_ && fds.empty() && body.size() <= kMaxRingBodyBytes) {
+    RingProducer& ring = connection->rings_->response_producer;
+    if (ring.push({kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), 0, request}, body)) {
+      if (!ring.must_wake()) return;
+      type = MessageType::kRingFilled;
+      request = 0;
+      body.clear();
+    }
+  }
   Status sent = connection->frames_.send(type, request, std::move(body), std::move(fds));
   charge_buffers(*connection);
   if (sent.is_ok()) sent = check_buffer_limit(*connection);
@@ -152,7 +230,8 @@ void Connections::update_watch(Connection& connection) {
 }
 
 void Connections::charge_buffers(Connection& connection) {
-  const std::uint64_t buffered_bytes = connection.frames_.buffered_bytes();
+  const std::uint64_t buffered_bytes =
+      connection.frames_.buffered_bytes() + (connection.rings_ ? FrameRings::bytes() : 0);
   if (buffered_bytes > connection.charged_bytes_) {
     budget_.charge(BudgetItem::kBuffers, buffered_bytes - connection.charged_bytes_);
   } else {

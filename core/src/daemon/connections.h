@@ -5,6 +5,10 @@
 //
 // A connection that fails while it is in use is only marked as closing, and closed once nobody uses it: after its event,
 // or in the same or next turn of the event loop. Nothing is read from it or sent to it meanwhile.
+//
+// rings of a connection (net/frame_ring.h): none ──open_rings()──▶ asleep ──RingFilled from the client──▶ polled
+//                                                                     ▲                                       │
+//                                                                     └──the thread is going to sleep─────────┘
 #pragma once
 
 #include <cstdint>
@@ -19,6 +23,7 @@
 
 #include "base/status.h"
 #include "daemon/event_loop.h"
+#include "net/frame_ring.h"
 #include "net/frame_socket.h"
 #include "net/protocol.h"
 #include "os/socket.h"
@@ -60,8 +65,10 @@ class Connection {
   std::optional<std::uint32_t> client_;
   bool is_closing_ = false;
   bool watches_write_ = false;
-  std::uint64_t waiting_ = 0;        // cost of its waiting requests
-  std::uint64_t charged_bytes_ = 0;  // bytes of its buffers that are charged to the budget
+  std::unique_ptr<FrameRings> rings_;  // null until the client asks for them
+  bool is_polled_ = false;             // its ring of requests is
+  std::uint64_t waiting_ = 0;          // cost of its waiting requests
+  std::uint64_t charged_bytes_ = 0;    // bytes of its buffers that are charged to the budget
 };
 
 // Guarded by the daemon's thread.
@@ -103,6 +110,11 @@ class Connections {
   [[nodiscard]] Status begin_wait(Connection& connection, std::uint64_t cost);
   void end_wait(std::uint64_t owner, std::uint64_t cost);
 
+  // Creates rings and answers request `number` with them; or refuses it.
+  void open_rings(Connection& connection, std::uint64_t number);
+
+  // Handles requests that arrived in rings. Call after each turn's events.
+  void read_rings();
   // Continues with connections that sent more at once than is read in one go. Call after each turn's events.
   void read_more();
 
@@ -110,6 +122,12 @@ class Connections {
   void on_ready(Connection& connection, const os::Ready& ready);
   void read_from(Connection& connection);  // and closes it if it is marked; do not use it afterwards
   void handle_incoming(Connection& connection);
+  // Handles frames of a connection until it is closed or marked; true if that did not happen.
+  bool handle_frames(Connection& connection, std::vector<Frame>& frames);
+  void refuse_malformed(Connection& connection, const Status& why);
+  void poll_ring(Connection& connection);
+  [[nodiscard]] bool rings_have_frames() const;
+  [[nodiscard]] bool let_rings_sleep();
   void send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
             std::vector<UniqueFd> fds);
   void update_watch(Connection& connection);
@@ -130,6 +148,9 @@ class Connections {
   std::set<std::uint64_t> before_hello_;                     // owners; the oldest first, since they only grow
   std::vector<std::uint64_t> closing_;                       // owners, some possibly closed already
   std::set<std::uint64_t> unread_;                           // owners that sent more frames than were handled
+  std::vector<Connection*> polled_;                          // those whose rings are polled
+  std::vector<Connection*> filled_;                          // used by read_rings() only
+  std::vector<Frame> from_ring_;                             // used by read_rings() only; empty between calls
   std::uint64_t next_owner_ = 1;
   std::uint64_t waiting_ = 0;         // of all connections
   std::uint64_t buffered_bytes_ = 0;  // of all connections, as charged

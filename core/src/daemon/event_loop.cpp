@@ -9,6 +9,8 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kNsPerMs = 1'000'000;
+constexpr std::uint32_t kTurnsWithoutLook = 16;  // a system call for each turn would cost as much as the work
+constexpr std::uint32_t kMemoryLooks = 32;       // for each look at the descriptors; takes about as long
 
 bool reads(Interest interest) { return interest != Interest::kHangup; }
 bool writes(Interest interest) { return interest == Interest::kReadAndWrite; }
@@ -63,17 +65,32 @@ Status EventLoop::dispatch() {
 }
 
 Result<std::vector<os::Ready>> EventLoop::wait() {
+  const auto look = [this] {
+    turns_without_look_ = 0;
+    return poller_.wait(os::Deadline::after_ms(0));
+  };
+  const auto has_work = [this] { return memory_.has_work && memory_.has_work(); };
+  if (has_work()) {
+    if (++turns_without_look_ < kTurnsWithoutLook) return std::vector<os::Ready>{};
+    return look();
+  }
   const std::uint64_t next = std::exchange(skips_wait_, false) ? 0 : timers_.next_ns();
   const std::uint64_t now = os::monotonic_ns();
   const std::uint64_t sleep_ms = next <= now ? 0 : (next - now - 1) / kNsPerMs + 1;
   if (std::exchange(expects_event_, false) && sleep_ms > 0) {
     Result<std::vector<os::Ready>> ready = std::vector<os::Ready>{};
     const bool came = polls_.poll([&] {
-      ready = poller_.wait(os::Deadline::after_ms(0));
+      for (std::uint32_t i = 0; memory_.has_work && i < kMemoryLooks; ++i) {
+        if (memory_.has_work()) return true;
+        os::pause();
+      }
+      ready = look();
       return !ready.is_ok() || !ready->empty();
     });
     if (came) return ready;
   }
+  if (sleep_ms > 0 && memory_.sleep && !memory_.sleep()) return look();
+  turns_without_look_ = 0;
   return poller_.wait(os::Deadline::after_ms(sleep_ms));
 }
 

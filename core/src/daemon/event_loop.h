@@ -4,7 +4,8 @@
 //            ▲ └──the first deadline has come───────────────────────────────────────────▶ ▲ │
 //            └──timers whose deadline has come were called ◀──run_due()─────────────────────┘
 //
-// dispatch() is the first line. The work that follows, whatever the events were, is up to whoever runs the loop.
+// dispatch() is the first line. The work that follows, whatever the events were, is up to whoever runs the loop. Work
+// may also arrive in memory, without a descriptor; whoever expects such work is asked while the loop polls.
 // Everybody who acts at a certain time registers a timer and arms it, from wherever that time changes.
 #pragma once
 
@@ -51,12 +52,21 @@ class EventLoop {
     int fd_ = -1;
   };
 
+  // Work that arrives in memory, to be done after the events. Both functions are called very often.
+  struct MemorySource {
+    std::function<bool()> has_work;
+    // Called before the thread sleeps; from then on, work has to arrive through a descriptor. False: there is some now.
+    std::function<bool()> sleep;
+  };
+
   explicit EventLoop(os::Poller poller) : poller_(std::move(poller)) {}
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
   // The callback may register and reset watches, its own included.
   [[nodiscard]] Result<Watch> watch(int fd, Interest interest, Callback callback);
+
+  void poll_memory(MemorySource source) { memory_ = std::move(source); }
 
   [[nodiscard]] Timer timer(Timers::Callback callback) { return timers_.add(std::move(callback)); }
 
@@ -81,6 +91,8 @@ class EventLoop {
   std::uint64_t running_key_ = 0;  // of the callback being called; 0: none
   Callbacks::node_type removed_;   // that callback, if it removed itself, until it returns
   Timers timers_;
+  MemorySource memory_;                   // its functions are null if nobody uses it
+  std::uint32_t turns_without_look_ = 0;  // at the descriptors
   bool expects_event_ = false;
   bool skips_wait_ = false;
   os::SpinGate polls_{50'000};  // nanoseconds

@@ -53,6 +53,7 @@ Status Server::run() {
   while (state_ != State::kStopping) {
     store_timer_.arm(parts_.store.next_deadline_ns());
     if (const Status waited = parts_.loop.dispatch(); !waited.is_ok()) return waited.with_context("waiting for events");
+    connections_.read_rings();
     connections_.read_more();
     parts_.store.run_pending();
     store_timer_.arm(parts_.store.next_deadline_ns());

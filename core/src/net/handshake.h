@@ -100,4 +100,14 @@ struct GrowPinsReply {
   }
 };
 
+// OpenRings: the answer has one descriptor, the memory of this connection's rings (net/frame_ring.h). They end with the
+// connection.
+struct OpenRingsReply {
+  std::uint64_t ring_bytes = 0;  // of each; a client that expects another number does not use them
+  template <class V>
+  void fields(V& v) {
+    v(ring_bytes);
+  }
+};
+
 }  // namespace entrepot

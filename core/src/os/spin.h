@@ -14,6 +14,15 @@
 
 namespace entrepot::os {
 
+// Tells the processor that this thread is polling memory.
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
 // Guarded by whoever polls.
 class SpinGate {
  public:

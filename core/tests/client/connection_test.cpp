@@ -7,6 +7,8 @@
 #include <cstring>
 #include <thread>
 
+#include "net/frame_socket.h"
+#include "os/events.h"
 #include "os/memfd.h"
 #include "os/socket.h"
 
@@ -114,6 +116,137 @@ TEST_F(ConnectionTest, AnErrorKeepsItsCode) {
   EXPECT_TRUE(answer.status().retryable());
   EXPECT_EQ(answer.status().message(), "full of eels");
   EXPECT_FALSE(connection->broken());
+}
+
+// A daemon that answers from the socket and from rings, if it has them, until the connection ends.
+class RingDaemon {
+ public:
+  enum class Rings : std::uint8_t { kOpened, kRefused, kOfOtherSize };
+
+  RingDaemon(const UniqueFd& socket, Rings offers) : frames_(os::duplicate(socket.get()).take()), offers_(offers) {
+    EXPECT_TRUE(os::set_nonblocking(frames_.fd(), true).is_ok());
+    thread_ = std::thread([this] { run(); });
+  }
+  ~RingDaemon() { thread_.join(); }
+  RingDaemon(const RingDaemon&) = delete;
+  RingDaemon& operator=(const RingDaemon&) = delete;
+  RingDaemon(RingDaemon&&) = delete;
+  RingDaemon& operator=(RingDaemon&&) = delete;
+
+  // How many requests came through the ring.
+  [[nodiscard]] int from_ring() const { return from_ring_; }
+
+ private:
+  void run() {
+    while (true) {
+      FrameSocket::Incoming incoming = frames_.receive();
+      for (const Frame& frame : incoming.frames)
+        serve(frame);
+      if (rings_) {
+        std::vector<Frame> requests;
+        EXPECT_TRUE(rings_->request_consumer.pop(requests, SIZE_MAX).is_ok());
+        from_ring_ += static_cast<int>(requests.size());
+        for (const Frame& frame : requests)
+          serve(frame);
+        if (!rings_->request_consumer.sleep()) continue;
+      }
+      if (!incoming.status.is_ok()) return;
+      EXPECT_TRUE(os::wait_readable(frames_.fd(), kSoon).is_ok());
+    }
+  }
+  void serve(const Frame& frame) {
+    const std::uint64_t request = frame.header.request;
+    if (frame.header.type == MessageType::kRingFilled) return;
+    if (frame.header.type != MessageType::kOpenRings) return reply(request, frame.body);
+    ErrorBody error;
+    error.code = Code::kStoreFull;
+    if (offers_ == Rings::kRefused) {
+      EXPECT_TRUE(frames_.send(MessageType::kError, request, to_wire(error)).is_ok());
+      return;
+    }
+    auto created = FrameRings::create().take();
+    std::vector<UniqueFd> fds;
+    fds.push_back(std::move(created.fd));
+    const OpenRingsReply body{offers_ == Rings::kOpened ? kRingBytes : kRingBytes * 2};
+    EXPECT_TRUE(frames_.send(MessageType::kReply, request, to_wire(body), std::move(fds)).is_ok());
+    if (offers_ == Rings::kOpened) rings_ = std::move(created.rings);
+  }
+  void reply(std::uint64_t request, const std::vector<std::uint8_t>& body) {
+    const FrameHeader header{kFrameMagic, MessageType::kReply, 0, static_cast<std::uint32_t>(body.size()), 0, request};
+    if (rings_ && rings_->response_producer.push(header, body)) {
+      const bool wakes = rings_->response_producer.must_wake();
+      EXPECT_TRUE(!wakes || frames_.send(MessageType::kRingFilled, 0, {}).is_ok());
+      return;
+    }
+    EXPECT_TRUE(frames_.send(MessageType::kReply, request, body).is_ok());
+  }
+
+  FrameSocket frames_;
+  const Rings offers_;
+  std::unique_ptr<FrameRings> rings_;  // used by the thread only
+  std::atomic<int> from_ring_ = 0;
+  std::thread thread_;
+};
+
+// Every call gets its own body back, whichever way it went.
+int echo(Connection& connection, int calls, int seed) {
+  int wrong = 0;
+  for (int i = 0; i < calls; ++i) {
+    const std::size_t bytes = i % 50 == 49 ? 2 * kMaxRingBodyBytes : static_cast<std::size_t>(i % 700);
+    const std::vector<std::uint8_t> body(bytes, static_cast<std::uint8_t>(seed + i));
+    const auto answer = connection.call(MessageType::kInfo, body, {}, kSoon, {});
+    if (!answer.is_ok() || answer->body != body) ++wrong;
+  }
+  return wrong;
+}
+
+TEST_F(ConnectionTest, ABusyConnectionUsesRings) {
+  connection->set_daemon(1, kProtocolMinor);
+  RingDaemon daemon(peer, RingDaemon::Rings::kOpened);
+  EXPECT_EQ(echo(*connection, 40, 0), 0);
+  EXPECT_EQ(daemon.from_ring(), 0) << "they do not pay for a few requests";
+  EXPECT_EQ(echo(*connection, 1000, 1), 0);
+  EXPECT_GT(daemon.from_ring(), 900);
+  connection->close(Status(Code::kStoreUnavailable, "done"));
+  connection.reset();
+}
+
+TEST_F(ConnectionTest, ThreadsShareRings) {
+  connection->set_daemon(1, kProtocolMinor);
+  RingDaemon daemon(peer, RingDaemon::Rings::kOpened);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&, i] { wrong += echo(*connection, 800, i); });
+  for (auto& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(daemon.from_ring(), 3000);
+  connection.reset();
+}
+
+TEST_F(ConnectionTest, WithoutRingsTheSocketGoesOn) {
+  connection->set_daemon(1, kProtocolMinor);
+  RingDaemon daemon(peer, RingDaemon::Rings::kRefused);
+  EXPECT_EQ(echo(*connection, 300, 0), 0);
+  EXPECT_EQ(daemon.from_ring(), 0);
+  connection.reset();
+}
+
+TEST_F(ConnectionTest, RingsOfAnotherSizeAreNotUsed) {
+  connection->set_daemon(1, kProtocolMinor);
+  RingDaemon daemon(peer, RingDaemon::Rings::kOfOtherSize);
+  EXPECT_EQ(echo(*connection, 300, 0), 0);
+  EXPECT_EQ(daemon.from_ring(), 0);
+  connection.reset();
+}
+
+TEST_F(ConnectionTest, AnOlderDaemonIsNotAskedForRings) {
+  connection->set_daemon(1, 3);
+  RingDaemon daemon(peer, RingDaemon::Rings::kOpened);
+  EXPECT_EQ(echo(*connection, 300, 0), 0);
+  EXPECT_EQ(daemon.from_ring(), 0);
+  connection.reset();
 }
 
 TEST_F(ConnectionTest, TimeIsOverAndTheLateAnswerGoesToItsHandler) {

@@ -30,6 +30,7 @@ struct ConnectionsTest : ::testing::Test {
   // As Server::run().
   void turn() {
     ASSERT_TRUE(loop.dispatch().is_ok());
+    connections.read_rings();
     connections.read_more();
     loop.run_due();
   }
@@ -115,6 +116,136 @@ TEST_F(ConnectionsTest, GarbageIsRefusedAndTheConnectionClosed) {
   EXPECT_TRUE(peer.is_closed);
   EXPECT_EQ(closed, (std::vector<std::pair<std::uint64_t, std::uint32_t>>{{owner, 3}}));
   EXPECT_NE(connections.find(other_connection->owner()), nullptr);
+}
+
+// The client's side of a connection's rings.
+std::unique_ptr<FrameRings> open_rings(Connections& connections, Connection& connection, Peer& peer) {
+  connections.open_rings(connection, 1);
+  const std::vector<Frame> answers = peer.receive();
+  if (answers.size() != 1 || answers[0].fds.size() != 1) return nullptr;
+  return FrameRings::attach(answers[0].fds[0]).take();
+}
+
+bool push(FrameRings& rings, std::uint64_t request, std::size_t body_bytes = 0) {
+  return rings.request_producer.push(
+      {kFrameMagic, MessageType::kStatus, 0, static_cast<std::uint32_t>(body_bytes), 0, request},
+      std::vector<std::uint8_t>(body_bytes));
+}
+
+TEST_F(ConnectionsTest, ARequestInARingIsAnsweredInTheOther) {
+  handler = [&](Connection& connection, Frame& frame) {
+    connections.reply(connection.owner(), frame.header.request, Empty{});
+  };
+  auto [peer, connection] = Peer::connect(connections);
+  connections.identify(*connection, 1);
+  const auto rings = open_rings(connections, *connection, peer);
+  ASSERT_NE(rings, nullptr);
+  EXPECT_EQ(charged(), FrameRings::bytes());
+  ASSERT_TRUE(push(*rings, 5));
+  ASSERT_TRUE(rings->request_producer.must_wake()) << "nobody polls the ring yet";
+  turn();
+  EXPECT_TRUE(handled.empty());
+  peer.send(MessageType::kRingFilled, 0);
+  turn();
+  EXPECT_EQ(handled, (std::vector<std::pair<std::uint64_t, std::uint64_t>>{{connection->owner(), 5}}));
+  std::vector<Frame> answers;
+  ASSERT_TRUE(rings->response_consumer.pop(answers, SIZE_MAX).is_ok());
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].header.request, 5U);
+  const std::vector<Frame> woken = peer.receive();
+  ASSERT_EQ(woken.size(), 1U) << "this side slept";
+  EXPECT_EQ(woken[0].header.type, MessageType::kRingFilled);
+
+  // Large answers, and those for which there is no room in the ring, come through the socket.
+  handler = [&](Connection& on, Frame& frame) {
+    connections.reply(on.owner(), frame.header.request, JsonReply{std::string(frame.header.request, 'x')});
+  };
+  peer.send(MessageType::kStatus, 2 * kMaxRingBodyBytes);
+  turn();
+  EXPECT_EQ(peer.receive().size(), 1U);
+  const std::uint64_t many = kRingBytes / 1000 + 2;
+  for (std::uint64_t i = 0; i < many; ++i)
+    peer.send(MessageType::kStatus, 1000);
+  turn();
+  answers.clear();
+  ASSERT_TRUE(rings->response_consumer.pop(answers, SIZE_MAX).is_ok());
+  EXPECT_LT(answers.size(), many);
+  std::vector<Frame> others = peer.receive();
+  std::erase_if(others, [](const Frame& frame) { return frame.header.type == MessageType::kRingFilled; });
+  EXPECT_EQ(answers.size() + others.size(), many);
+}
+
+TEST_F(ConnectionsTest, BusyRingsAreReadInPortions) {
+  auto [peer, connection] = Peer::connect(connections);
+  auto [other, other_connection] = Peer::connect(connections);
+  connections.identify(*connection, 1);
+  connections.identify(*other_connection, 2);
+  const auto rings = open_rings(connections, *connection, peer);
+  ASSERT_NE(rings, nullptr);
+  std::uint64_t pushed = 0;
+  while (push(*rings, pushed))
+    ++pushed;
+  EXPECT_GT(pushed, 100U);
+  peer.send(MessageType::kRingFilled, 0);
+  turn();
+  EXPECT_LT(handled.size(), pushed) << "everything in one turn";
+  other.send(MessageType::kStatus, 9999);
+  for (int turns = 0; turns < 100 && handled.size() < pushed + 1; ++turns)
+    turn();
+  EXPECT_EQ(handled.size(), pushed + 1) << "sockets are looked at beside rings";
+}
+
+TEST_F(ConnectionsTest, ADamagedRingClosesItsConnectionOnly) {
+  auto [peer, connection] = Peer::connect(connections);
+  auto [other, other_connection] = Peer::connect(connections);
+  connections.identify(*connection, 3);
+  connections.identify(*other_connection, 4);
+  const auto rings = open_rings(connections, *connection, peer);
+  ASSERT_NE(rings, nullptr);
+  EXPECT_TRUE(rings->request_producer.push({7, MessageType::kStatus, 0, 0, 0, 1}, {}));
+  peer.send(MessageType::kRingFilled, 0);
+  turn();
+  turn();
+  EXPECT_TRUE(handled.empty());
+  std::vector<Frame> answers;
+  ASSERT_TRUE(rings->response_consumer.pop(answers, SIZE_MAX).is_ok());
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(status_of(answers[0]).code(), Code::kInvalidArgument);
+  EXPECT_EQ(closed.size(), 1U);
+  EXPECT_NE(connections.find(other_connection->owner()), nullptr);
+  EXPECT_EQ(charged(), 0U);
+}
+
+TEST_F(ConnectionsTest, AHandlerMayCloseConnectionsWhoseRingsAreFull) {
+  auto [first_peer, first] = Peer::connect(connections);
+  auto [second_peer, second] = Peer::connect(connections);
+  const std::uint64_t first_owner = first->owner();
+  const std::uint64_t second_owner = second->owner();
+  connections.identify(*first, 1);
+  connections.identify(*second, 2);
+  const auto first_rings = open_rings(connections, *first, first_peer);
+  const auto second_rings = open_rings(connections, *second, second_peer);
+  handler = [&](Connection&, Frame&) {
+    connections.close(first_owner);
+    connections.close(second_owner);
+  };
+  ASSERT_TRUE(push(*first_rings, 1) && push(*first_rings, 2) && push(*second_rings, 3));
+  first_peer.send(MessageType::kRingFilled, 0);
+  second_peer.send(MessageType::kRingFilled, 0);
+  turn();
+  turn();
+  EXPECT_EQ(handled.size(), 1U);
+  EXPECT_EQ(closed.size(), 2U);
+}
+
+TEST_F(ConnectionsTest, RingsAreOpenedOnce) {
+  auto [peer, connection] = Peer::connect(connections);
+  connections.identify(*connection, 1);
+  ASSERT_NE(open_rings(connections, *connection, peer), nullptr);
+  connections.open_rings(*connection, 2);
+  const std::vector<Frame> refused = peer.receive();
+  ASSERT_GE(refused.size(), 1U);
+  EXPECT_EQ(refused.back().header.type, MessageType::kRingFilled) << "the error is in the ring";
 }
 
 TEST_F(ConnectionsTest, AConnectionThatSaysNothingIsClosedInTime) {

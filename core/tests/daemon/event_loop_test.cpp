@@ -55,6 +55,38 @@ TEST_F(EventLoopTest, CallsBackWhileADescriptorIsReadyAndWatched) {
   EXPECT_EQ(calls, 3);
 }
 
+TEST_F(EventLoopTest, WorkInMemoryIsFoundWithoutWaitingAndAnnouncedBeforeSleep) {
+  int work = 3;
+  int sleeps = 0;
+  bool comes_late = true;
+  loop.poll_memory({[&] { return work > 0; },
+                    [&] {
+                      ++sleeps;
+                      if (!std::exchange(comes_late, false)) return true;
+                      work = 1;  // it came while the loop was deciding to sleep
+                      return false;
+                    }});
+  for (; work > 0; --work)
+    turn();
+  EXPECT_EQ(sleeps, 0) << "there was work in each turn";
+  turn();
+  EXPECT_EQ(sleeps, 1);
+  EXPECT_EQ(work, 1);
+  work = 0;
+  turn();
+  EXPECT_EQ(sleeps, 2);
+}
+
+TEST_F(EventLoopTest, DescriptorsAreNotForgottenForWorkInMemory) {
+  const UniqueFd event = signalled_event();
+  int calls = 0;
+  const EventLoop::Watch watch = loop.watch(event.get(), Interest::kRead, [&](const os::Ready&) { calls += 1; }).take();
+  loop.poll_memory({[] { return true; }, [] { return false; }});
+  for (int i = 0; i < 100 && calls == 0; ++i)
+    turn();
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(EventLoopTest, EachInterestWakesForWhatItNames) {
   auto pair = os::socket_pair(os::SocketKind::kStream).take();
   std::vector<os::Ready> seen;
