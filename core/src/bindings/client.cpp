@@ -33,24 +33,51 @@ PyClient* connect(const std::string& path, const std::string& label, const std::
   return connected.release();
 }
 
-std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout) {
-  Exports exports;
-  std::vector<PutItem> put_items;
-  put_items.reserve(items.size());
-  for (const nb::handle fields : items)
-    put_items.push_back(item_from(nb::cast<nb::tuple>(fields), exports));
-  const std::uint32_t wait = milliseconds(timeout);
-  const auto results = client.run([&](const Attachment& attachment) {
-    return client.reconnecting_client().put(attachment, put_items, wait, signal_interrupt());
-  });
-  std::vector<Sealed> done;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    if (!results[i].status.is_ok()) {
-      raise(results.size() == 1 ? results[i].status
-                                : results[i].status.with_context(concat("value ", i, " of ", results.size())));
-    }
-    done.push_back(sealed(results[i], payload_bytes(put_items[i])));
+// Small values are put in portions: what a portion needs stays in the processor's caches, and is memory that malloc has
+// at hand, which for thousands of values at once it has not.
+constexpr std::uint64_t kPortionBytes = 40U << 10;
+
+// The next items, from `begin` on: a portion of small ones, or all that are left if there are others among them, so that
+// memory is leased for all of them at once.
+std::vector<PutItem> next_items(const nb::list& items, std::size_t begin, Exports& exports) {
+  std::vector<PutItem> next;
+  std::uint64_t bytes = 0;
+  bool is_small = true;
+  for (std::size_t i = begin; i < items.size(); ++i) {
+    if (is_small && bytes >= kPortionBytes) break;
+    const PutItem& item = next.emplace_back(item_from(nb::cast<nb::tuple>(items[i]), exports));
+    const std::uint64_t payload = payload_bytes(item);
+    is_small = is_small && payload <= kInlineMaxBytes;
+    bytes += item.tree.size() + payload + sizeof(PutItem);
   }
+  return next;
+}
+
+std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout) {
+  const Wait wait(milliseconds(timeout));  // for all of them together
+  std::vector<Sealed> done;
+  done.reserve(items.size());
+  Status failure;  // of the first one that failed; the others are stored all the same
+  for (std::size_t begin = 0; begin < items.size();) {
+    Exports exports;
+    std::vector<PutItem> put_items = next_items(items, begin, exports);
+    const auto results = client.run([&](const Attachment& attachment) {
+      return client.reconnecting_client().put(attachment, put_items, wait.remaining_ms(), signal_interrupt());
+    });
+    bool is_unanswered = false;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const Status& status = results[i].status;
+      if (!status.is_ok() && failure.is_ok()) {
+        failure = items.size() == 1 ? status
+                                    : status.with_context(concat("value ", begin + i, " of ", items.size()));
+      }
+      is_unanswered = is_unanswered || status.code() == Code::kStoreUnavailable || status.code() == Code::kTimeout;
+      done.push_back(sealed(results[i], payload_bytes(put_items[i])));
+    }
+    if (is_unanswered) break;  // the next portion would wait for the same
+    begin += results.size();
+  }
+  if (!failure.is_ok()) raise(failure);
   return done;
 }
 
