@@ -135,13 +135,13 @@ def _column(store: Any, mib: int, puts: int) -> dict[str, Any]:
     source = store.put(_table(mib))
     table = store.get(source)
     taken: dict[str, list[float]] = {where: [] for where in WORDS}
-    found: set[str] = set()
+    page_kinds: set[str] = set()
     for number in range(puts):
         for where, times in taken.items():
             with store.allocating() if where == "store" else nullcontext():
                 column = call("add", [table.column(0), number])
             if where == "store":
-                found.add(_pages(column.chunk(0).buffers()[1].address))
+                page_kinds.add(_pages(column.chunk(0).buffers()[1].address))
             begin = time.perf_counter()
             oid = store.put(table.append_column("new", column))
             times.append(time.perf_counter() - begin)
@@ -149,7 +149,7 @@ def _column(store: Any, mib: int, puts: int) -> dict[str, Any]:
             store.delete(oid)
     del table
     store.delete(source)
-    return {"bytes": mib * MIB // COLUMNS, "pages": _worst(found)} | {
+    return {"bytes": mib * MIB // COLUMNS, "pages": _worst(page_kinds)} | {
         where: statistics.median(times) for where, times in taken.items()
     }
 
@@ -161,20 +161,20 @@ def _seal(store: Any, mib: int, puts: int) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     for name, make in makers(mib).items():
         taken: dict[str, list[float]] = {where: [] for where in (*WORDS, "encoding")}
-        found: set[str] = set()
+        page_kinds: set[str] = set()
         for _ in range(puts):
             for where in WORDS:
                 with store.allocating() if where == "store" else nullcontext():
                     value = make()
                 if where == "store":
-                    found.add(_pages(_address(value)))
+                    page_kinds.add(_pages(_address(value)))
                     taken["encoding"].append(_encoding(value))
                 begin = time.perf_counter()
                 oid = store.put(value)
                 taken[where].append(time.perf_counter() - begin)
                 del value
                 store.delete(oid)
-        line: dict[str, Any] = {"value": name, "bytes": mib * MIB, "pages": _worst(found)}
+        line: dict[str, Any] = {"value": name, "bytes": mib * MIB, "pages": _worst(page_kinds)}
         lines.append(line | {what: statistics.median(times) for what, times in taken.items()})
     return lines
 
@@ -204,6 +204,6 @@ def _pages(address: int) -> str:
     return pages_at(address)
 
 
-def _worst(found: set[str]) -> str:
+def _worst(page_kinds: set[str]) -> str:
     """The pages of all turns if they are the same, and otherwise each kind."""
-    return " or ".join(sorted(found))
+    return " or ".join(sorted(page_kinds))

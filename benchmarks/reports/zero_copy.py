@@ -91,8 +91,8 @@ def decoding_sections(decoding: dict[str, dict[str, dict[str, float]]] | None) -
         for who, figures in by.items():
             row = [work, who, f"{figures['decoders']:.0f}", time_text(figures["seconds"])]
             row.append(f"{by[READER]['seconds'] / figures['seconds']:.2f}")
-            one = work == "one"
-            row += [time_text(figures["sharing"]) if one else "", _sharing_ratio(by, who) if one else ""]
+            by_one = work == "one"
+            row += [time_text(figures["sharing"]) if by_one else "", _sharing_ratio(by, who) if by_one else ""]
             row += [bytes_text(figures["peak"]), bytes_text(_memory(figures))]
             row.append(f"{_memory(by[READER]) / max(_memory(figures), 1):.2f}")
             rows.append(row)

@@ -460,7 +460,7 @@ def test_row_groups_are_decoded_together_and_come_in_order() -> None:
 def test_a_row_group_that_cannot_be_decoded_ends_the_others() -> None:
     begun: list[int] = []
     results: list[Any] = [0, ZeroDivisionError("damaged"), *range(2, 50)]
-    groups = [RowGroup(result, lambda number=n: begun.append(number)) for n, result in enumerate(results)]
+    groups = [RowGroup(result, functools.partial(begun.append, n)) for n, result in enumerate(results)]
     parts = formats._decoded_ahead(iter(groups), {}, columns=1000)
     assert next(parts) == 0
     with pytest.raises(ZeroDivisionError, match="damaged"):

@@ -366,14 +366,15 @@ class Labelled(pd.DataFrame):
         return Labelled
 
 
-ONE_BLOCK = pd.DataFrame(np.arange(60.0).reshape(10, 6), columns=list("abcdef"))
+ONE_BLOCK = pd.DataFrame(np.arange(60.0).reshape(10, 6), columns=list("abcdef"), copy=False)
 BLOCKS = {
     "row by row": (ONE_BLOCK, 1),
-    "column by column": (pd.DataFrame(np.asfortranarray(ONE_BLOCK.to_numpy()), columns=list("abcdef")), 1),
+    "column by column": (pd.DataFrame(np.asfortranarray(ONE_BLOCK.to_numpy()), copy=False), 1),
+    "some rows, column by column": (pd.DataFrame(np.asfortranarray(ONE_BLOCK.to_numpy()), copy=False).iloc[2:7], None),
     "some rows": (ONE_BLOCK.iloc[2:7], 1),
     "the same column names": (ONE_BLOCK.set_axis(list("aabbcc"), axis=1), 1),
     "times": (pd.DataFrame(np.arange(20).reshape(10, 2).astype("M8[ns]")), 1),
-    "every other row": (ONE_BLOCK.iloc[::2], None),
+    "every other row": (ONE_BLOCK.iloc[::2], 1),
     "every other column": (ONE_BLOCK.iloc[:, ::2], None),
     "one column each": (pd.DataFrame({name: np.arange(10.0) for name in "abc"}, copy=False), None),
     "views of one array": (pd.DataFrame({n: ONE_BLOCK.to_numpy()[:, n] for n in range(6)}, copy=False), None),
