@@ -16,6 +16,7 @@ from benchmarks.commands.full import add_full
 from benchmarks.commands.placement import add_placement
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
+from benchmarks.commands.zero_copy import add_zero_copy
 
 
 def _end(number: int, _: object) -> None:
@@ -39,6 +40,7 @@ def main() -> int:
     add_policy(commands)
     add_drops(commands)
     add_decoding(commands)
+    add_zero_copy(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code

@@ -4,8 +4,9 @@
 decodes; the peer is the same number of processes that read the file with PyArrow. Seconds until the last one is done;
 memory that the processes allocated for tables at most, each by itself and all together, plus what the store uses.
 
-*One*: from the file to a table that other processes can map. The peer decodes with PyArrow and copies the table as an
-Arrow IPC stream to a file on tmpfs. Both decode with the same number of threads.
+*One*: from the file to a table that other processes can map. The peer decodes with PyArrow, writes an Arrow IPC file to
+tmpfs and maps it. Both decode with the same number of threads. What is left of the time when nothing waits for decoded
+data any more is shown as well: what sharing the table costs.
 
 Each pair is measured in the same run, alternately; ratios are those of medians.
 """
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.commands.checkpoints import own_store
 from benchmarks.harness.machine import ROOT, commit, machine
-from benchmarks.harness.text import bytes_text, grid, time_text
+from benchmarks.reports.zero_copy import decoding_sections
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -66,26 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
         }
         for work, by in measured.items()
     }
-    print(_table(medians))
+    print("\n\n".join(decoding_sections(medians)))
     if arguments.json:
         arguments.json.write_text(json.dumps({"machine": machine(), "commit": commit(), "decoding": medians}, indent=1))
     return 0
-
-
-def _table(medians: dict[str, dict[str, dict[str, float]]]) -> str:
-    head = ["work", "by", "decoded by", "seconds", "ratio", "peak of a process", "of all and the store", "ratio"]
-    rows = []
-    for work, by in medians.items():
-        for who, figures in by.items():
-            row = [work, who, f"{figures['decoders']:.0f}", time_text(figures["seconds"])]
-            row += [f"{by[PEER]['seconds'] / figures['seconds']:.2f}", bytes_text(figures["peak"])]
-            row += [bytes_text(_memory(figures)), f"{_memory(by[PEER]) / max(_memory(figures), 1):.2f}"]
-            rows.append(row)
-    return grid(head, rows)
-
-
-def _memory(figures: dict[str, float]) -> float:
-    return figures["peaks"] + figures["store"] + figures["copy"]
 
 
 def _write_file(path: Path, mib: int) -> Path:
@@ -135,6 +120,7 @@ def _round(work: str, who: str, count: int, path: Path, where: str, threads: int
         "peak": max(row["peak"] for row in done),
         "peaks": sum(row["peak"] for row in done),
         "copy": sum(row["copy"] for row in done),
+        "sharing": max(row["end"] - row["begin"] - row["decoding"] for row in done),
         "decoders": sum(row["peak"] >= row["bytes"] // 100 for row in done),
     }
 

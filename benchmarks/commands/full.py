@@ -20,12 +20,12 @@ from benchmarks.harness.plan import FULL, MIB, SHORT, TINY
 from benchmarks.harness.stage import SystemsUnderTest
 from benchmarks.reports.report import publish, write
 from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
-from benchmarks.workloads import costs, large, many, profiles, scaling, small
+from benchmarks.workloads import costs, large, many, profiles, scaling, small, zero_copy
 from benchmarks.workloads.beyond.measure import measure as measure_beyond
 
 OUT = Path("build/bench")
 PLANS = {"full": FULL, "short": SHORT, "tiny": TINY}
-GROUPS = ["small", "many", "large", "together", "costs", "profile", "scaling", "beyond"]
+GROUPS = ["small", "many", "large", "together", "costs", "profile", "scaling", "beyond", "zero-copy"]
 # Systems measured beside Entrepot where all peers would take too long.
 PROFILED = ("entrepot", "plasma raw", "vineyard", "lmdb", "redis", "pickle 5 on tmpfs")
 SIZED = ("entrepot", "plasma", "vineyard", "pickle 5 on tmpfs")
@@ -150,6 +150,10 @@ def run(arguments: argparse.Namespace) -> int:
         if ENTREPOT in systems:
             result["beyond"] = measure_beyond(under_test, systems, native, plan)
 
+    def zero_copy_group() -> None:
+        if ENTREPOT in systems:
+            result["zero-copy"] = zero_copy.measure(under_test, plan)
+
     groups: dict[str, Callable[[], None]] = {
         "small": lambda: small.measure(under_test, systems, native, plan, collector),
         "many": overheads,
@@ -159,6 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
         "profile": profile_group,
         "scaling": scaling_group,
         "beyond": beyond_group,
+        "zero-copy": zero_copy_group,
     }
     for name, measure in groups.items():
         if name in arguments.only:

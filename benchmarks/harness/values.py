@@ -85,8 +85,11 @@ def _address(kind: str, value: Any) -> int:
 def pages(kind: str, value: Any) -> str:
     """The kind of pages that hold a large value, according to the kernel: ``shared, 2 MiB`` or ``private, 4 KiB``."""
     at = _address(kind, value)
-    if at == 0:
-        return ""
+    return "" if at == 0 else pages_at(at)
+
+
+def pages_at(at: int) -> str:
+    """The same for the memory at an address."""
     shared, name, resident, huge = "", "", 0, 0
     inside = False
     with open("/proc/self/smaps", encoding="utf-8", errors="replace") as file:

@@ -10,6 +10,7 @@ from benchmarks.harness.figures import FIRST, FREE, SAME_CORE, TWO_CORES, WARM, 
 from benchmarks.harness.plan import KIB
 from benchmarks.harness.text import bytes_text, grid, time_text
 from benchmarks.reports.tables import OURS, Rows
+from benchmarks.reports.zero_copy import judge as judge_zero_copy
 from benchmarks.workloads.beyond.tables import judge
 from benchmarks.workloads.small import state_name
 
@@ -86,6 +87,7 @@ def goals(result: dict[str, Any]) -> list[Goal]:
         results.append(Goal(what, f"at least {least:.2f}", reached, None if value is None else value >= least))
 
     judge(result.get("beyond", {}), at_most, at_least)
+    judge_zero_copy(result.get("zero-copy", {}), at_most, at_least)
     return results
 
 

@@ -15,6 +15,7 @@ from benchmarks.harness.text import bytes_text, grid, time_text
 from benchmarks.reports.goals import goals_table
 from benchmarks.reports.plots import draw
 from benchmarks.reports.tables import Rows, many_table, put_table, read_table, small_table, together_table
+from benchmarks.reports.zero_copy import sections as zero_copy_sections
 from benchmarks.systems import SYSTEMS
 from benchmarks.workloads.beyond.tables import sections
 
@@ -67,6 +68,8 @@ def page(result: dict[str, Any], pictures: Sequence[str]) -> str:
     parts += _costs(result)
     parts += _profile(result)
     parts += sections(result.get("beyond", {}))
+    zero_copy = list(zero_copy_sections(result.get("zero-copy", {})))
+    parts += ["## Without a copy", *zero_copy] if zero_copy else []
     parts += _scaling(result.get("scaling", {}), pictures)
     return "\n\n".join(_wrapped(part) for part in parts if part) + "\n"
 

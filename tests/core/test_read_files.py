@@ -22,6 +22,7 @@ import pyarrow.csv as pcsv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from entrepot._readers import formats
 from entrepot.errors import InvalidArgument, StoreFull, StoreUnavailable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -435,3 +436,33 @@ def test_files_in_archives_are_not_cached(store: entrepot.Store, tmp_path: Path)
         fsspec.get_filesystem_class("zip").clear_instance_cache()
         assert store.read_csv(f"zip://visits.csv::file://{tmp_path}/visits.zip")["a"].to_pylist() == [number]
     assert entries(store) == []
+
+
+class RowGroup:
+    """Stands for a row group whose decoding can be observed."""
+
+    def __init__(self, result: Any, begin: Callable[[], object]) -> None:
+        self.result, self.begin = result, begin
+
+    def to_table(self) -> Any:
+        self.begin()
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+def test_row_groups_are_decoded_together_and_come_in_order() -> None:
+    together = threading.Barrier(2)
+    groups = [RowGroup(number, lambda: together.wait(60)) for number in range(6)]
+    assert list(formats._decoded_ahead(iter(groups), {}, columns=1000)) == list(range(6))  # else the barrier breaks
+
+
+def test_a_row_group_that_cannot_be_decoded_ends_the_others() -> None:
+    begun: list[int] = []
+    results: list[Any] = [0, ZeroDivisionError("damaged"), *range(2, 50)]
+    groups = [RowGroup(result, functools.partial(begun.append, n)) for n, result in enumerate(results)]
+    parts = formats._decoded_ahead(iter(groups), {}, columns=1000)
+    assert next(parts) == 0
+    with pytest.raises(ZeroDivisionError, match="damaged"):
+        next(parts)
+    assert max(begun) <= 3

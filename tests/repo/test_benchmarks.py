@@ -235,6 +235,35 @@ def test_what_lies_beyond_memory_is_told_and_judged(recorded: dict[str, Any]) ->
     assert len([row for row in text.splitlines() if row.startswith("| plasma ") and "20" in row]) == 1
 
 
+def test_puts_without_a_copy_are_told_and_judged(recorded: dict[str, Any]) -> None:
+    names = {goal.what for goal in goals(recorded)}
+    assert "Parquet file to shared table, decoding and copying as Arrow IPC over ours" in names, "even if not measured"
+    ours = {"bytes": [128.0 * MIB] * 4, "seconds": [0.1, 0.1, 0.1, 0.2], "making": [0.05] * 4}
+    peer = {"bytes": [n * 128.0 * MIB for n in (9, 10, 11, 12)], "seconds": [0.5] * 4, "making": [0.05] * 4}
+    reader = {"decoders": 25.0, "seconds": 8.0, "sharing": 0.2, "peak": 1e8, "peaks": 25e8, "store": 0.0, "copy": 0.0}
+    store = {"decoders": 1.0, "seconds": 1.0, "sharing": 0.1, "peak": 1e7, "peaks": 1e7, "store": 1e8, "copy": 0.0}
+    seal = {"value": "pandas", "bytes": GIB, "pages": "shared, 2 MiB", "encoding": 1e-4}
+    recorded["zero-copy"] = {
+        "pipeline": {"bytes": GIB, "column": 128 * MIB, "Entrepot": ours, "Arrow IPC": peer},
+        "column": {"bytes": 128 * MIB, "pages": "shared, 4 KiB", "store": 4e-3, "process": 10e-3},
+        "seal": [seal | {"store": 1.2e-3, "process": 0.1}],
+        "decoding": {"many": {"Entrepot": store, "PyArrow": reader}, "one": {"Entrepot": store, "PyArrow": reader}},
+        "failures": {},
+    }
+    by_name = {goal.what: (goal.reached, goal.met) for goal in goals(recorded)}
+    stored = "pipeline that adds columns: bytes stored in a step over the new column, most"
+    assert by_name[stored] == ("1.00", True)
+    assert by_name["the same: time of the last three steps over that of the first three"] == ("1.33", False)
+    assert by_name["put of a table with a new column, made in the store, 128.0 MiB"][1] is True, "5 ms in small pages"
+    assert by_name["put of a value made in the store, pandas, 1.0 GiB"] == ("1.20 ms", False)
+    assert by_name["one Parquet file read by 25 processes, PyArrow's time over ours"] == ("8.00", True)
+    assert by_name["the same without the time in which decoded data is awaited"] == ("2.00", True)
+    text = page(recorded, [])
+    assert "## Without a copy" in text
+    total = next(line for line in text.splitlines() if line.startswith("| all "))
+    assert [cell.strip() for cell in total.split("|")][2:5] == ["512.0 MiB", "5.2 GiB", "500 ms"]
+
+
 def test_the_report_and_its_plots_are_written(recorded: dict[str, Any], tmp_path: Path) -> None:
     write(recorded, tmp_path)
     assert (tmp_path / "benchmarks.md").read_text().startswith("# Benchmarks")
@@ -407,6 +436,24 @@ def test_what_lies_beyond_memory_is_measured_and_nothing_is_lost(tmp_path: Path)
     assert beyond["restart"]["touched"] < beyond["restart"]["bytes"], "payload was read"
     assert {row["target"] for row in beyond["checkpoints"]} == {"folder", "s3"}
     assert "## Beyond memory" in (tmp_path / "benchmarks.md").read_text()
+
+
+@pytest.mark.exhaustive
+def test_puts_without_a_copy_are_measured_and_store_only_what_is_new(tmp_path: Path) -> None:
+    options = ["--plan", "tiny", "--build", "developers", "--out", str(tmp_path), "--systems", "entrepot"]
+    command = [sys.executable, "-m", "benchmarks", "full", *options, "--only", "zero-copy"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "latest.json").read_text())["zero-copy"]
+    assert result["failures"] == {}
+    pipeline = result["pipeline"]
+    assert len(pipeline["Entrepot"]["bytes"]) == 10
+    assert max(pipeline["Entrepot"]["bytes"]) <= 1.01 * pipeline["column"], "what was stored already is stored again"
+    assert min(pipeline["Arrow IPC"]["bytes"]) > pipeline["bytes"]
+    assert [line["value"] for line in result["seal"]] == ["numpy", "pandas", "arrow"]
+    assert result["decoding"]["many"]["Entrepot"]["decoders"] == 1
+    assert result["decoding"]["many"]["PyArrow"]["decoders"] == 25
+    assert "## Without a copy" in (tmp_path / "benchmarks.md").read_text()
 
 
 @pytest.mark.slow

@@ -87,6 +87,25 @@ def _group_columns(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_Col
     return groups
 
 
+def _only_block(frame: Any, rows: int, count: int) -> np.ndarray[Any, Any] | None:
+    """The array of a frame that consists of one, of shape (rows, columns); None: it does not, or it has gaps.
+
+    It is what grouping the columns leads to as well, without making an object of each column.
+    """
+    if rows == 0 or count < 2 or not all(isinstance(dtype, np.dtype) for dtype in frame.dtypes.to_numpy()):
+        return None
+    row = frame.iloc[:1]
+    once, twice = row.to_numpy(), row.to_numpy()
+    # Of several arrays, pandas makes a new one each time; these two exist at the same time.
+    if once.dtype.hasobject or address_of(once) != address_of(twice):
+        return None
+    block: np.ndarray[Any, Any] = frame.to_numpy()
+    item, stride = block.dtype.itemsize, block.strides[0]
+    if block.shape != (rows, count) or block.strides[1] != (rows * item if stride == item else item):
+        return None
+    return block
+
+
 class DataFrameCodec(CheckedCodec):
     """``pandas.DataFrame``.
 
@@ -98,6 +117,11 @@ class DataFrameCodec(CheckedCodec):
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         rows, count = value.shape
+        labels = [encoder.encode(value.index), encoder.encode(value.columns), encode_attributes(value, encoder)]
+        only = _only_block(value, rows, count)
+        if only is not None:
+            params: list[Any] = [rows, count, [list(range(count))], []]
+            return Node(self.name, self.version, params, children=[*labels, encoder.encode(only)])
         dense: list[tuple[int, np.ndarray[Any, Any]]] = []
         singles: list[tuple[int, Any]] = []
         for position in range(count):
@@ -107,8 +131,7 @@ class DataFrameCodec(CheckedCodec):
             else:
                 singles.append((position, values))
         groups = _group_columns(dense)
-        children = [encoder.encode(value.index), encoder.encode(value.columns), encode_attributes(value, encoder)]
-        children += [encoder.encode(group.block()) for group in groups]
+        children = [*labels, *(encoder.encode(group.block()) for group in groups)]
         children += [encode_values(values, encoder) for _, values in singles]
         params = [rows, count, [group.positions for group in groups], [position for position, _ in singles]]
         return Node(self.name, self.version, params, children=children)

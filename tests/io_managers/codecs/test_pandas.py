@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from entrepot.codec import CopyMode
 from entrepot.errors import UnsupportedType
+from entrepot_io.codecs import pandas_frames
 
 ROWS = 100
 VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
@@ -363,3 +364,32 @@ class Labelled(pd.DataFrame):
     @property
     def _constructor(self) -> Any:
         return Labelled
+
+
+ONE_BLOCK = pd.DataFrame(np.arange(60.0).reshape(10, 6), columns=list("abcdef"), copy=False)
+BLOCKS = {
+    "row by row": (ONE_BLOCK, 1),
+    "column by column": (pd.DataFrame(np.asfortranarray(ONE_BLOCK.to_numpy()), copy=False), 1),
+    "some rows, column by column": (pd.DataFrame(np.asfortranarray(ONE_BLOCK.to_numpy()), copy=False).iloc[2:7], None),
+    "some rows": (ONE_BLOCK.iloc[2:7], 1),
+    "the same column names": (ONE_BLOCK.set_axis(list("aabbcc"), axis=1), 1),
+    "times": (pd.DataFrame(np.arange(20).reshape(10, 2).astype("M8[ns]")), 1),
+    "every other row": (ONE_BLOCK.iloc[::2], 1),
+    "every other column": (ONE_BLOCK.iloc[:, ::2], None),
+    "one column each": (pd.DataFrame({name: np.arange(10.0) for name in "abc"}, copy=False), None),
+    "views of one array": (pd.DataFrame({n: ONE_BLOCK.to_numpy()[:, n] for n in range(6)}, copy=False), None),
+    "two dtypes": (pd.DataFrame({"a": np.arange(10), "b": np.arange(10.0)}), None),
+    "Arrow's integers": (pd.DataFrame({"a": range(10), "b": range(10)}, dtype=pd.ArrowDtype(pa.int64())), None),
+    "no rows": (ONE_BLOCK.iloc[:0], None),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_frame_that_is_one_block_is_described_at_once(round_trip: Any, name: str) -> None:
+    frame, blocks = BLOCKS[name]
+    block = pandas_frames._only_block(frame, *frame.shape)
+    assert (block is not None) == (blocks == 1)
+    if block is not None:
+        np.testing.assert_array_equal(block, frame.to_numpy())
+        assert np.shares_memory(block, frame.to_numpy()), "the block was copied"
+    pd.testing.assert_frame_equal(round_trip(frame), frame)

@@ -1,14 +1,17 @@
 """Decoders of Parquet, CSV and Arrow IPC files: each yields the parts of one table, in order.
 
-Parquet is decoded one row group at a time and IPC one record batch at a time, so that the caller can store each part
-before the next is decoded. CSV is decoded as a whole, because the types of its columns follow from all of its rows.
+Parquet is decoded by row groups, a few at a time, and IPC one record batch at a time, so that the caller can store each
+part before the rest is decoded. CSV is decoded as a whole, because the types of its columns follow from all its rows.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any
 
 from entrepot._readers.cache_key import option_names
@@ -82,12 +85,17 @@ class Parquet(Format):
         check_columns_exist("column", self._columns or (), schema.names, nested=True)
         check_columns_exist("dictionary column", self._dictionary, schema.names, nested=True)
         selection = {"schema": schema, "columns": self._columns, "filter": self._filter}
+        row_groups = (
+            row_group
+            for fragment in dataset.fragments
+            for row_group in fragment.split_by_row_group(filter=self._filter, schema=schema)
+        )
         decoded = False
         try:
-            for fragment in dataset.fragments:
-                for row_group in fragment.split_by_row_group(filter=self._filter, schema=schema):
-                    yield _storable(row_group.to_table(**selection))
-                    decoded = True
+            for table in _decoded_ahead(row_groups, selection, len(self._columns or schema.names)):
+                yield _storable(table)
+                decoded = True
+                del table  # while it waits for the next one
             if not decoded:  # no row group can have a matching row
                 yield _storable(dataset.read(columns=self._columns))
         except pa.ArrowInvalid as error:
@@ -247,6 +255,7 @@ def check_columns_exist(what: str, names: Iterable[str], columns: Sequence[str],
 
 
 _MAX_NAMED = 40
+_MAX_ROW_GROUPS = 8  # decoded at once
 _COMPRESSIONS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}  # by the end of a file's name
 
 
@@ -275,6 +284,35 @@ def _arrow_version() -> str:
     import pyarrow as pa
 
     return str(pa.__version__)
+
+
+def _decoded_ahead(row_groups: Iterator[Any], selection: dict[str, Any], columns: int) -> Iterator[Any]:
+    """Decode row groups, several at once; yield their tables in order.
+
+    PyArrow decodes the columns of a row group in its pool of threads. Columns differ in what they cost, so with one row
+    group at a time some threads would wait for the slowest column; the pool takes the next row group's meanwhile. Its
+    size stays the limit: our own threads only wait for it.
+    """
+    import pyarrow as pa
+
+    ahead = min(max(2, pa.cpu_count() // max(columns, 1) + 1), _MAX_ROW_GROUPS)
+    waiting: deque[Future[Any]] = deque()
+
+    def fill() -> None:
+        for row_group in islice(row_groups, ahead - len(waiting)):
+            waiting.append(threads.submit(row_group.to_table, **selection))
+
+    with ThreadPoolExecutor(ahead, thread_name_prefix="entrepot-decode") as threads:
+        try:
+            fill()
+            while waiting:
+                table = waiting.popleft().result()
+                fill()  # before the caller works on the table
+                yield table
+                del table
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def _storable(table: Any) -> Any:
