@@ -1,15 +1,17 @@
 # Tests: the folders of core/tests. Each has a CMakeLists.txt that calls
 #
 #   entrepot_test(<name> SOURCES <file>... [LIBS <target>...] [ARGS <argument>...] [TIMEOUT <seconds>]
-#                 [LABELS <label>...] [NO_MAIN] [PROCESSES <n>] [SINGLE_THREADED])
+#                 [LABELS <label>...] [NO_MAIN] [PROCESSES <n>] [SINGLE_THREADED] [UNSANITIZED])
 #
 # for each GoogleTest program. LIBS names layers (entrepot_shm, ...) and other targets. Object libraries are not linked
 # transitively, so a test lists every layer that it needs, and may use a fake instead of one. NO_MAIN: the sources have
 # their own main(). The label `slow` excludes a test from the fast tier. PROCESSES: the cores that it keeps busy, by
 # default one. SINGLE_THREADED: the program starts no thread, so ThreadSanitizer would find nothing in it, and it is not
-# built with it.
+# built with it. UNSANITIZED: the program checks something that it cannot check in a sanitized build, which is the only
+# one that `make test` makes of the other tests; the target unsanitized_tests builds these programs, the label
+# `unsanitized` selects them.
 function(entrepot_test name)
-  cmake_parse_arguments(arg "NO_MAIN;SINGLE_THREADED" "TIMEOUT;PROCESSES" "SOURCES;LIBS;ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "NO_MAIN;SINGLE_THREADED;UNSANITIZED" "TIMEOUT;PROCESSES" "SOURCES;LIBS;ARGS;LABELS" ${ARGN})
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "entrepot_test(${name}): SOURCES is empty")
   endif()
@@ -28,13 +30,18 @@ function(entrepot_test name)
   endif()
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/core/tests")
   # Only the layers need optimization; tests take most of the compile time, and this halves it.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g1>)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g1>
+                                         $<$<CONFIG:Debug>:-O0>)
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest)
   if(NOT arg_NO_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
   add_test(NAME ${name} COMMAND ${ENTREPOT_TEST_LAUNCHER} $<TARGET_FILE:${name}> ${arg_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  if(arg_UNSANITIZED)
+    list(APPEND arg_LABELS unsanitized)
+    add_dependencies(unsanitized_tests ${name})
+  endif()
   if(arg_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}")
   endif()
@@ -57,6 +64,7 @@ macro(entrepot_add_tests)
                         "To build without the C++ tests: -DENTREPOT_BUILD_TESTS=OFF.")
   endif()
   enable_testing()
+  add_custom_target(unsanitized_tests)
   # ThreadSanitizer's fixed shadow does not fit every randomized address space (mmap_rnd_bits above 28).
   set(ENTREPOT_TEST_LAUNCHER "")
   if(ENTREPOT_SANITIZE MATCHES "thread")

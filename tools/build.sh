@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# build.sh PRESET product|all [JOBS]: builds incrementally. With the preset dev, it also puts the extension and the
-# daemon beside the Python sources, where an editable installation finds them. Files are replaced, not overwritten, so
-# running daemons and loaded extensions keep the old ones.
+# build.sh PRESET TARGET [JOBS]: builds `product`, `all` or another target incrementally. With the preset dev, it also
+# puts the extension and the daemon beside the Python sources, where an editable installation finds them. Files are
+# replaced, not overwritten, so running daemons and loaded extensions keep the old ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1

@@ -53,13 +53,13 @@ class Stage:
         name: for the summary.
         commands: run in order; the first failure ends the stage.
         variables: added to the environment.
-        background_command: command started with the stage, at low priority, and stopped before the last stage.
+        builds: the preset that its first command builds; built before, as far as possible, beside the earlier stages.
     """
 
     name: str
     commands: list[list[str]]
     variables: dict[str, str] = field(default_factory=dict[str, str])
-    background_command: list[str] = field(default_factory=list[str])
+    builds: str = ""
 
 
 @dataclass
@@ -108,13 +108,15 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         ]
     if tier == "exhaustive":
         # One process: these compile and measure.
-        return [Stage("exhaustive", [_pytest(PYTHON, "-m", "exhaustive", "--timeout", "900", "tests")])]
-    planned = [Stage("C++", [["ctest", "--preset", "dev"]])]
-    sanitized = [
-        Stage(name, [["bash", "tools/build.sh", preset, "all", str(jobs)], ["ctest", "--preset", preset]])
+        exhaustive = _pytest(PYTHON, "-m", "exhaustive", "--timeout", "900", "tests")
+        return [Stage("C++", [["ctest", "--preset", "dev"]]), Stage("exhaustive", [exhaustive])]
+    # All other C++ tests run with sanitizers, which find what a run without them finds.
+    unsanitized = ["bash", "tools/build.sh", "dev", "unsanitized_tests", str(jobs)]
+    planned = [Stage("C++, unsanitized", [unsanitized, ["ctest", "--preset", "dev", "-L", "unsanitized"]])]
+    asan, tsan = (
+        Stage(name, [_build(preset, jobs), ["ctest", "--preset", preset]], builds=preset)
         for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan"))
-    ]
-    planned.append(sanitized[0])
+    )
     python = _pytest(PYTHON, "-n", "2", "-m", "not e2e and not exhaustive", "tests")
     planned.append(Stage("Python", [python]))
     # Modules named torch_* import PyTorch, which is not in the lock file.
@@ -130,22 +132,30 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     # These mostly wait for schedulers. tests/conftest.py defines what stays together.
     together = ["-n", ORCHESTRATOR_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
     orchestrators = _pytest(PYTHON, *together, "-m", "e2e and not cluster", "--timeout", "900", *end_to_end_files())
-    # Meanwhile builds as much of the last stage as possible while schedulers are waited for.
-    planned.append(
-        Stage(
-            "orchestrators, end to end",
-            [orchestrators],
-            background_command=[*sanitized[1].commands[0][:-1], "1"],
-        )
-    )
+    planned.append(Stage("orchestrators, end to end", [orchestrators]))
     if (ROOT / CODEC_TESTS).is_dir():
         planned.append(pandas2)
+    # Late, because the builds with sanitizers proceed while the earlier stages wait for stores and schedulers.
+    planned.append(asan)
     # One process, so that there is one control plane. Late, because what it is built from compiles meanwhile.
     cluster = _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")
     planned.append(Stage("Kubernetes", [CONTROL_PLANE, cluster]))
     # The longest build with the fewest findings: the one that a slow machine may omit.
-    planned.append(sanitized[1])
+    planned.append(tsan)
     return planned
+
+
+def _build(preset: str, jobs: int) -> list[str]:
+    return ["bash", "tools/build.sh", preset, "all", str(jobs)]
+
+
+def builds_ahead(planned: list[Stage]) -> list[str]:
+    """A command that builds the presets of these stages one after the other, with one process; empty if there are none.
+
+    It goes on after a failed build: the stage reports that.
+    """
+    commands = [" ".join(_build(stage.builds, 1)) for stage in planned if stage.builds]
+    return ["bash", "-c", "; ".join(commands)] if commands else []
 
 
 @contextmanager
@@ -268,13 +278,13 @@ def main() -> int:
     with ExitStack() as stack:
         if arguments.tier == "full":
             stack.enter_context(running_in_background([*CONTROL_PLANE, "--jobs", "1"], "kubecp.log"))
-        end_build = _nothing
+        end_builds = _nothing
         for number, stage in enumerate(planned):
             taken = time.monotonic() - begin
-            if stage.background_command:
-                end_build = stack.enter_context(running_in_background(stage.background_command, "background.log"))
-            if stage is planned[-1]:
-                end_build()  # the stage builds the rest itself
+            if number == 0 or stage.builds:
+                end_builds()  # the stage builds the rest of its preset itself
+                if ahead := builds_ahead(planned[number + 1 :]):
+                    end_builds = stack.enter_context(running_in_background(ahead, "background.log"))
             if stage is planned[-1] and taken > arguments.last_begins_within:
                 omitted.append(f"SKIPPED {stage.name}: the stages before it took {taken:.0f} s")
                 continue

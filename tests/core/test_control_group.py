@@ -170,6 +170,7 @@ def test_half_the_group_full_of_small_objects_is_no_more_than_that(
         assert {store.status()["pid"], store.status()["keeper_pid"]} == pids, "nobody was killed"
 
 
+@pytest.mark.exhaustive
 def test_half_the_group_full_of_names_is_no_more_than_that(
     in_group: Callable[..., tuple[subprocess.Popen[str], str]], connected: Callable[..., entrepot.Store]
 ) -> None:

@@ -358,7 +358,10 @@ def test_mistakes_are_named(store: entrepot.Store, parquet_file: Path, tmp_path:
         closed.read_parquet(parquet_file)
 
 
-def test_a_table_that_does_not_fit_is_refused(new_daemon: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_table_that_does_not_fit_is_refused(
+    new_daemon: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("entrepot._readers.decode_cache._PUT_WAIT_SECONDS", 1.0)
     pq.write_table(pa.table({"a": pa.array(range(4 << 20), pa.int64())}), tmp_path / "big.parquet")
     with entrepot.connect(new_daemon("16MiB").address) as store:
         with pytest.raises(StoreFull):

@@ -347,7 +347,7 @@ def test_a_server_that_does_not_come_up_says_why() -> None:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, wait_until: Callable[..., None]) -> None:
     options = ["--plan", "tiny", "--build", "developers", "--systems", "entrepot", "--out", str(tmp_path)]
     command = [sys.executable, "-m", "benchmarks", "full", *options, "--only", "large"]

@@ -202,25 +202,46 @@ except ProcessLookupError:
 """
 
 
-def test_a_background_program_is_ended_before_the_last_stage(
+def test_builds_go_on_beside_the_stages_before_theirs(
     runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    background, check_running, check_ended = (
+    builds, check_running, check_ended = (
         [sys.executable, "-c", text.format(noted=str(tmp_path / "noted"))]
         for text in (BACKGROUND_CODE, CHECK_RUNNING_CODE, CHECK_ENDED_CODE)
     )
     plan = [
-        runner.Stage("with something beside it", [check_running], background_command=background),
-        runner.Stage("still with it", [check_running]),
-        runner.Stage("the last", [check_ended]),
+        runner.Stage("beside the builds", [check_running]),
+        runner.Stage("still beside them", [check_running]),
+        runner.Stage("of what they build", [check_ended], builds="one"),
     ]
+    monkeypatch.setattr(runner, "builds_ahead", lambda planned: builds if any(s.builds for s in planned) else [])
     monkeypatch.setattr(runner, "stages", lambda tier, jobs: plan)
     monkeypatch.setattr(sys, "argv", ["run_tests.py", "fast"])
     assert runner.main() == 0
 
 
+def test_what_later_stages_need_is_built_in_their_order(runner: ModuleType) -> None:
+    planned = [runner.Stage("a", []), runner.Stage("b", [], builds="first"), runner.Stage("c", [], builds="second")]
+    assert runner.builds_ahead(planned) == [
+        "bash",
+        "-c",
+        "bash tools/build.sh first all 1; bash tools/build.sh second all 1",
+    ]
+    assert runner.builds_ahead(planned[2:])[-1] == "bash tools/build.sh second all 1"
+    assert runner.builds_ahead(planned[3:]) == []
+
+
+def test_every_c_test_runs_in_some_stage(runner: ModuleType) -> None:
+    """`make test` runs only what sanitized builds cannot check without them, `make test-exhaustive` all."""
+    unsanitized = runner.stages("full", 2)[0]
+    assert unsanitized.commands[-1] == ["ctest", "--preset", "dev", "-L", "unsanitized"]
+    assert runner.stages("exhaustive", 2)[0].commands == [["ctest", "--preset", "dev"]]
+    built = {stage.builds for stage in runner.stages("full", 2) if stage.builds}
+    assert built == {"asan", "tsan"}
+
+
 def test_every_python_test_belongs_to_one_stage(runner: ModuleType) -> None:
-    (exhaustive,) = runner.stages("exhaustive", 2)
+    exhaustive = runner.stages("exhaustive", 2)[-1]
     python = next(stage for stage in runner.stages("full", 2) if stage.name == "Python")
     assert "exhaustive" in exhaustive.commands[0]
     assert "not e2e and not exhaustive" in python.commands[0]
@@ -231,7 +252,7 @@ def test_every_tier_has_stages(runner: ModuleType) -> None:
     assert [stage.name for stage in runner.stages("fast", 2)] == ["C++", "Python"]
     names = [stage.name for stage in runner.stages("full", 2)]
     for expected in (
-        "C++",
+        "C++, unsanitized",
         "C++, ASan and UBSan",
         "C++, TSan",
         "Python",

@@ -180,9 +180,16 @@ def fitted(name: str, cls: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_estimator_works_on_read_only_arrays(put: Any) -> None:
+@pytest.mark.parametrize(
+    ("step", "least"),
+    [
+        pytest.param(10, 15, id="every tenth"),
+        pytest.param(1, 151, id="all", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_estimators_work_on_read_only_arrays(put: Any, step: int, least: int) -> None:
     checked, differing = 0, []
-    for name, cls in all_estimators():
+    for name, cls in all_estimators()[::step]:
         model = fitted(name, cls)
         if model is None:
             continue
@@ -205,4 +212,4 @@ def test_every_estimator_works_on_read_only_arrays(put: Any) -> None:
                     differing.append(f"{name}.{method}")
                 checked += 1
     assert differing == []
-    assert checked > 150
+    assert checked >= least
