@@ -62,8 +62,13 @@ class ObjectID:
     @classmethod
     def random_many(cls, count: int) -> list[ObjectID]:
         """Return ``count`` new random IDs; cheaper than one at a time."""
+        return cls.random_joined(count)[0]
+
+    @classmethod
+    def random_joined(cls, count: int) -> tuple[list[ObjectID], bytes]:
+        """Return ``count`` new random IDs, and their bytes one after another."""
         raw = os.urandom(ID_BYTES * count)
-        return [cls._from_bytes(raw[offset : offset + ID_BYTES]) for offset in range(0, len(raw), ID_BYTES)]
+        return [cls._from_bytes(raw[offset : offset + ID_BYTES]) for offset in range(0, len(raw), ID_BYTES)], raw
 
     @classmethod
     def _from_bytes(cls, raw: bytes) -> ObjectID:

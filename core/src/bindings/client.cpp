@@ -5,12 +5,14 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <memory>
 #include <span>
 
 #include "base/text.h"
 #include "bindings/buffer.h"
 #include "bindings/common.h"
+#include "bindings/inline_bytes.h"
 #include "bindings/items.h"
 #include "bindings/py_client.h"
 
@@ -33,52 +35,94 @@ PyClient* connect(const std::string& path, const std::string& label, const std::
   return connected.release();
 }
 
-// Small values are put in portions: what a portion needs stays in the processor's caches, and is memory that malloc has
-// at hand, which for thousands of values at once it has not.
-constexpr std::uint64_t kPortionBytes = 40U << 10;
-
-// The next items, from `begin` on: a portion of small ones, or all that are left if there are others among them, so that
-// memory is leased for all of them at once.
-std::vector<PutItem> next_items(const nb::list& items, std::size_t begin, Exports& exports) {
-  std::vector<PutItem> next;
-  std::uint64_t bytes = 0;
-  bool is_small = true;
-  for (std::size_t i = begin; i < items.size(); ++i) {
-    if (is_small && bytes >= kPortionBytes) break;
-    const PutItem& item = next.emplace_back(item_from(nb::cast<nb::tuple>(items[i]), exports));
+// Small values are put in portions: what a portion needs stays in the processor's caches, is memory that malloc has at
+// hand, and fits into the connection's ring; for thousands of values at once none of it is true.
+class Portion {
+ public:
+  // Adds the item that `make` returns. False: the portion is full. What is not small is never a reason to end a portion,
+  // so that memory is leased for all that follow at once.
+  template <class Make>
+  [[nodiscard]] bool add(Make&& make) {
+    if (is_small_ && bytes_ >= kBytes) return false;
+    const PutItem& item = items_.emplace_back(make(exports_));
     const std::uint64_t payload = payload_bytes(item);
-    is_small = is_small && payload <= kInlineMaxBytes;
-    bytes += item.tree.size() + payload + sizeof(PutItem);
+    is_small_ = is_small_ && payload <= kInlineMaxBytes;
+    bytes_ += item.tree.size() + payload + kItemBytes;
+    return true;
   }
-  return next;
-}
+  [[nodiscard]] std::vector<PutItem>& items() { return items_; }
 
-std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout) {
+ private:
+  static constexpr std::uint64_t kBytes = 16U << 10;
+  static constexpr std::uint64_t kItemBytes = 100;  // of a request beside tree and payload, about
+
+  Exports exports_;
+  std::vector<PutItem> items_;
+  std::uint64_t bytes_ = 0;
+  bool is_small_ = true;
+};
+
+// Puts `count` values; `make(i, exports)` returns the item of one, and `sealed(i, result, item)` gets what became of it.
+// Raises the error of the first that failed; the others are stored all the same.
+template <class Make, class Sealed>
+void put_in_portions(PyClient& client, std::size_t count, double timeout, Make&& make, Sealed&& sealed) {
   const Wait wait(milliseconds(timeout));  // for all of them together
-  std::vector<Sealed> done;
-  done.reserve(items.size());
-  Status failure;  // of the first one that failed; the others are stored all the same
-  for (std::size_t begin = 0; begin < items.size();) {
-    Exports exports;
-    std::vector<PutItem> put_items = next_items(items, begin, exports);
+  Status failure;
+  for (std::size_t begin = 0; begin < count;) {
+    Portion portion;
+    for (std::size_t i = begin; i < count; ++i) {
+      if (!portion.add([&](Exports& exports) { return make(i, exports); })) break;
+    }
+    std::vector<PutItem>& items = portion.items();
     const auto results = client.run([&](const Attachment& attachment) {
-      return client.reconnecting_client().put(attachment, put_items, wait.remaining_ms(), signal_interrupt());
+      return client.reconnecting_client().put(attachment, items, wait.remaining_ms(), signal_interrupt());
     });
     bool is_unanswered = false;
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Status& status = results[i].status;
-      if (!status.is_ok() && failure.is_ok()) {
-        failure = items.size() == 1 ? status
-                                    : status.with_context(concat("value ", begin + i, " of ", items.size()));
-      }
+      if (!status.is_ok() && failure.is_ok())
+        failure = count == 1 ? status : status.with_context(concat("value ", begin + i, " of ", count));
       is_unanswered = is_unanswered || status.code() == Code::kStoreUnavailable || status.code() == Code::kTimeout;
-      done.push_back(sealed(results[i], payload_bytes(put_items[i])));
+      sealed(begin + i, results[i], items[i]);
     }
     if (is_unanswered) break;  // the next portion would wait for the same
     begin += results.size();
   }
   if (!failure.is_ok()) raise(failure);
+}
+
+std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout) {
+  std::vector<Sealed> done(items.size());
+  put_in_portions(
+      client, items.size(), timeout,
+      [&](std::size_t i, Exports& exports) { return item_from(nb::cast<nb::tuple>(items[i]), exports); },
+      [&](std::size_t i, const PutResult& result, const PutItem& item) {
+        done[i] = sealed(result, payload_bytes(item));
+      });
   return done;
+}
+
+// Puts byte strings under new IDs, which are joined in `ids`. False, and nothing is put: not all of them are short byte
+// strings.
+bool put_small_many(PyClient& client, std::uint64_t session, const nb::bytes& ids, const nb::list& values,
+                    std::size_t max_bytes, double timeout) {
+  if (ids.size() != values.size() * sizeof(IdBytes)) raise(Status(Code::kInvalidArgument, "one ID per value is needed"));
+  for (const nb::handle value : values) {
+    if (!PyBytes_CheckExact(value.ptr()) || static_cast<std::size_t>(PyBytes_GET_SIZE(value.ptr())) > max_bytes)
+      return false;
+  }
+  put_in_portions(
+      client, values.size(), timeout,
+      [&](std::size_t i, Exports&) {
+        PutItem item;
+        std::memcpy(item.id.data(), ids.c_str() + i * sizeof(IdBytes), sizeof(IdBytes));
+        item.session_handle = session;
+        item.fresh_id = true;
+        item.tree = inline_bytes().tree_of(view_of(nb::borrow<nb::bytes>(values[i])));
+        return item;
+      },
+      [](std::size_t, const PutResult&, const PutItem&) {});
+  return true;
 }
 
 // `even_lost`: waits for objects that were lost with an earlier store too, because somebody is making them again.
@@ -102,6 +146,8 @@ std::vector<ObjectPtr> get(PyClient& client, const std::vector<nb::bytes>& ids, 
 
 void add_methods(nb::class_<PyClient>& cls) {
   cls.def("put", &put, nb::arg("items"), nb::arg("timeout"))
+      .def("put_small_many", &put_small_many, nb::arg("session"), nb::arg("ids"), nb::arg("values"),
+           nb::arg("max_bytes"), nb::arg("timeout"))
       .def(
           "get_many",
           [](PyClient& client, const std::vector<nb::bytes>& ids, double timeout) {

@@ -26,4 +26,7 @@ class InlineBytes {
   std::string suffix_;
 };
 
+// The form that Python set; before that, one that matches nothing.
+[[nodiscard]] InlineBytes& inline_bytes();
+
 }  // namespace entrepot::bindings

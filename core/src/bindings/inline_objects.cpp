@@ -12,11 +12,6 @@
 namespace entrepot::bindings {
 namespace {
 
-InlineBytes& inline_bytes() {
-  static InlineBytes small_bytes;  // set once while the package is imported; read under the GIL
-  return small_bytes;
-}
-
 // Returns the bytes; None if it is another kind of object or not in the directory. Keeps the GIL: nothing here waits.
 nb::object get_small(const Client& client, nb::handle id) {
   char* data = nullptr;
@@ -33,6 +28,11 @@ nb::object get_small(const Client& client, nb::handle id) {
 }
 
 }  // namespace
+
+InlineBytes& inline_bytes() {
+  static InlineBytes small_bytes;  // set once while the package is imported; read under the GIL
+  return small_bytes;
+}
 
 void add_inline_objects(nb::module_& module, nb::class_<PyClient>& cls) {
   module.def(

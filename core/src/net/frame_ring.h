@@ -27,9 +27,9 @@
 
 namespace entrepot {
 
-inline constexpr std::uint64_t kRingBytes = 16U << 10;  // of frames, in each direction
+inline constexpr std::uint64_t kRingBytes = 64U << 10;  // of frames, in each direction
 // Larger bodies use the socket: a system call costs little beside copying them.
-inline constexpr std::uint64_t kMaxRingBodyBytes = 4U << 10;
+inline constexpr std::uint64_t kMaxRingBodyBytes = 24U << 10;
 
 // One direction's state in shared memory. Positions count all bytes ever written or read; frames start on multiples of
 // eight and wrap around at the end of the data.

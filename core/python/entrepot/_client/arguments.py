@@ -27,13 +27,11 @@ def new_id(value: AnyID | None) -> tuple[ObjectID, bool]:
     return (ObjectID.random(), True) if value is None else (to_id(value), False)
 
 
-def new_ids(values: Sequence[AnyID] | None, count: int) -> list[tuple[ObjectID, bool]]:
-    """Do the same as :func:`new_id` for ``count`` objects."""
-    if values is None:
-        return [(oid, True) for oid in ObjectID.random_many(count)]
-    if len(values) != count:
-        raise InvalidArgument(f"put_many got {count} values and {len(values)} ids: pass one ID per value")
-    return [(to_id(value), False) for value in values]
+def given_ids(ids: Sequence[AnyID], count: int) -> list[ObjectID]:
+    """Return the IDs given for ``count`` values."""
+    if len(ids) != count:
+        raise InvalidArgument(f"put_many got {count} values and {len(ids)} ids: pass one ID per value")
+    return [to_id(oid) for oid in ids]
 
 
 def checked_text(subject: str, value: str) -> str:

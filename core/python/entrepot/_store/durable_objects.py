@@ -51,6 +51,12 @@ class DurableObjects(ObjectAccess):
         for item in items:
             self._write_if_covered(store, ObjectID(item[0]), "")
 
+    def put_new(self, store: AnyStore, values: list[Any]) -> list[ObjectID]:
+        oids = self._direct.put_new(store, values)
+        for oid in oids:
+            self._write_if_covered(store, oid, "")
+        return oids
+
     def seal_blob(
         self, store: AnyStore, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes
     ) -> PutResult:

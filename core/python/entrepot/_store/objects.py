@@ -9,6 +9,7 @@ from entrepot import _core
 from entrepot._client.arguments import AnyID, checked_boolean, checked_name, copy_mode_number, timeout_seconds, to_id
 from entrepot._client.info import PutResult
 from entrepot._client.session import Session
+from entrepot._codecs import inline_bytes
 from entrepot._codecs.encoding import decode_object, encode_item
 from entrepot._collections.deletion import delete_object
 from entrepot.codec import CopyMode
@@ -38,6 +39,10 @@ class ObjectAccess(ABC):
     @abstractmethod
     def put_items(self, store: AnyStore, items: list[_core.Item]) -> None:
         """Seal several objects in one round trip."""
+
+    @abstractmethod
+    def put_new(self, store: AnyStore, values: list[Any]) -> list[ObjectID]:
+        """Seal several values under new IDs in one round trip."""
 
     @abstractmethod
     def seal_blob(
@@ -120,6 +125,14 @@ class DirectObjects(ObjectAccess):
     def put_items(self, store: AnyStore, items: list[_core.Item]) -> None:
         if items:
             self.session.raw().put(items, PUT_WAIT_SECONDS)
+
+    def put_new(self, store: AnyStore, values: list[Any]) -> list[ObjectID]:
+        oids, joined = ObjectID.random_joined(len(values))
+        raw = self.session.raw()
+        # Short byte strings need none of the codecs' machinery, which would take most of the time.
+        if not raw.put_small_many(self.session.number, joined, values, inline_bytes.MAX_BYTES, PUT_WAIT_SECONDS):
+            self.put_items(store, [to_item(self.session, *each, True) for each in zip(values, oids, strict=True)])
+        return oids
 
     def seal_blob(
         self, store: AnyStore, raw: _core.WritableBlob, oid: ObjectID, fresh: bool, name: str, tree: bytes

@@ -20,7 +20,7 @@ from entrepot import _core
 from entrepot._checkpoints.functions import checkpoint_function
 from entrepot._client import arguments, queries
 from entrepot._client.allocating import Allocating
-from entrepot._client.arguments import AnyID, checked_name, new_id, new_ids, timeout_seconds, to_id
+from entrepot._client.arguments import AnyID, checked_name, given_ids, new_id, timeout_seconds, to_id
 from entrepot._client.info import ObjectInfo, PutResult, SessionInfo
 from entrepot._client.locality import Durability, Lifetime, LocalitySet, Operation, Policy, Reading, Writing
 from entrepot._client.locality_sets import LocalitySetOrName, LocalitySets
@@ -177,10 +177,11 @@ class Store:
             As ``put``, for the first value that failed, which the message names. The other values are still stored.
         """
         values = list(values)
-        pairs = new_ids(ids, len(values))
-        items = [to_item(self._session, value, *pair) for value, pair in zip(values, pairs, strict=True)]
-        self._objects.put_items(self, items)
-        return [oid for oid, _ in pairs]
+        if ids is None:
+            return self._objects.put_new(self, values)
+        oids = given_ids(ids, len(values))
+        self._objects.put_items(self, [to_item(self._session, *each, False) for each in zip(values, oids, strict=True)])
+        return oids
 
     def get(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
         """Return the value of an object, with the type that was put.
