@@ -8,6 +8,7 @@
 #include "shm/control.h"
 #include "store/object/object_parts.h"
 #include "store/object/object_recovery.h"
+#include "store/memory/surplus_memory.h"
 #include "store/paging/pager.h"
 #include "store/pending_requests.h"
 #include "store/reservations.h"
@@ -47,6 +48,7 @@ class StoreReport {
     const ClientTable& clients;
     const PinScanner& pins;
     const SegmentPool& pool;
+    const SurplusMemory& surplus;
     const ObjectParts& parts;
     const Pager& pager;
     const PendingRequests& pending;
