@@ -193,11 +193,11 @@ def test_memory_that_is_only_kept_goes_back_once_the_group_is_nearly_full(
     wait_until: Callable[..., None],
 ) -> None:
     """With the group's limit in sight, a store does not keep what it has used for its next puts."""
-    process, address = in_group("--size", "200MiB", "--give-back-after", "1h", "--spill-path", "none")
+    process, address = in_group("--size", "200MiB", "--warm-bytes", "0", "--give-back-after", "1h", "--spill-path", "none")
     with connected(process, address) as store:
-        kept = store.put(np.zeros(40 << 20, np.uint8))
-        store.delete(store.put(np.zeros(100 << 20, np.uint8)))
+        kept = store.put(np.zeros(30 << 20, np.uint8))
+        store.delete(store.put(np.zeros(60 << 20, np.uint8)))
         wait_until(lambda: store.status()["kept_target_bytes"] == 0, "the memory to go back")
         status = store.status()
-        assert status["warm_bytes"] < 100 << 20
-        assert np.asarray(store.get(kept)).nbytes == 40 << 20
+        assert status["warm_bytes"] < 60 << 20
+        assert np.asarray(store.get(kept)).nbytes == 30 << 20

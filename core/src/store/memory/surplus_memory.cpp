@@ -28,7 +28,7 @@ void SurplusMemory::track() {
   const Counters now = read();
   if (std::exchange(seen_, now) == now && started_) return;
   // What a restarted daemon adopts was in use until now, as far as it knows.
-  if (!std::exchange(started_, true)) demand_.note(now.committed_bytes);
+  if (!std::exchange(started_, true)) demand_.note(now.committed_bytes - deps_.pool.provisioning_bytes());
   demand_.note(deps_.pool.in_use_bytes());
   if (deps_.give_back_after_seconds == 0 || now.committed_bytes == 0 || timer_.is_armed()) return;
   timer_.arm(deps_.clock.monotonic_ns() + kLookNs);
