@@ -193,7 +193,9 @@ def test_memory_that_is_only_kept_goes_back_once_the_group_is_nearly_full(
     wait_until: Callable[..., None],
 ) -> None:
     """With the group's limit in sight, a store does not keep what it has used for its next puts."""
-    process, address = in_group("--size", "200MiB", "--warm-bytes", "0", "--give-back-after", "1h", "--spill-path", "none")
+    process, address = in_group(
+        "--size", "200MiB", "--warm-bytes", "0", "--give-back-after", "1h", "--spill-path", "none"
+    )
     with connected(process, address) as store:
         kept = store.put(np.zeros(30 << 20, np.uint8))
         store.delete(store.put(np.zeros(60 << 20, np.uint8)))

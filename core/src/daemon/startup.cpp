@@ -31,8 +31,8 @@ namespace {
 constexpr std::uint64_t kMinCapacityBytes = 8ULL << 20;
 constexpr std::uint64_t kDefaultMinBytes = 64ULL << 20;
 constexpr std::uint64_t kDefaultMaxBytes = 16ULL << 30;
-constexpr std::uint64_t kLockMs = 10'000;                        // for a killed daemon to be completely gone
-constexpr std::uint64_t kWarmBytes = 64ULL << 20;                // one segment of the largest usual size
+constexpr std::uint64_t kLockMs = 10'000;          // for a killed daemon to be completely gone
+constexpr std::uint64_t kWarmBytes = 64ULL << 20;  // one segment of the largest usual size
 
 class SystemClock : public Clock {
  public:

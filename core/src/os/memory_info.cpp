@@ -125,7 +125,8 @@ Result<MemoryInfo> read_memory_info(const std::string& root) {
 double read_memory_stall_percent(const std::string& root) {
   std::vector<std::string> files;
   for (const Controller& controller : controllers(root)) {
-    if (controller.limit_file == "memory.max") files.push_back(controller.folder + controller.group + "/memory.pressure");
+    if (controller.limit_file == "memory.max")
+      files.push_back(controller.folder + controller.group + "/memory.pressure");
   }
   files.push_back(root + "/proc/pressure/memory");
   for (const std::string& file : files) {

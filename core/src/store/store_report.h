@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "shm/control.h"
+#include "store/memory/surplus_memory.h"
 #include "store/object/object_parts.h"
 #include "store/object/object_recovery.h"
-#include "store/memory/surplus_memory.h"
 #include "store/paging/pager.h"
 #include "store/pending_requests.h"
 #include "store/reservations.h"

@@ -51,7 +51,8 @@ TEST(FillWarm, NeverTakesTheMachinesLastMemory) {
 TEST(MachineIsShort, WithLessThanTwoReservesOrWhileProcessesWaitForMemory) {
   const testing::Scratch scratch;
   const auto is_short = [&](std::uint64_t available_mib, const std::string& stall) {
-    scratch.write("proc/meminfo", "MemTotal: 1024000 kB\nMemAvailable: " + std::to_string(available_mib << 10) + " kB\n");
+    scratch.write("proc/meminfo",
+                  "MemTotal: 1024000 kB\nMemAvailable: " + std::to_string(available_mib << 10) + " kB\n");
     scratch.write("proc/pressure/memory", "some avg10=" + stall + " avg60=0.00 avg300=0.00 total=1\n");
     return machine_is_short(scratch.path());
   };

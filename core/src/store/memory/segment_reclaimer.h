@@ -25,7 +25,7 @@ class SegmentReclaimer {
   // Makes so many bytes available in the budget and returns true; frees no segment if all of it together would not be
   // enough.
   [[nodiscard]] bool reclaim(std::uint64_t bytes);
-  [[nodiscard]] std::uint64_t reclaimable_bytes() const;  // upper bound, without the record arena
+  [[nodiscard]] std::uint64_t reclaimable_bytes() const;      // upper bound, without the record arena
   enum class Surplus : std::uint8_t { kNone, kKept, kMore };  // what is left: none, only what was used lately, or more
   // Gives back surplus segments, except for `recent_bytes`: at least one if there are any, otherwise at most
   // `max_bytes`.

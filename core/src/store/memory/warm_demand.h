@@ -37,9 +37,9 @@ class WarmDemand {
     std::uint64_t bytes = 0;
     std::uint64_t until_ns = 0;  // when less was in use
   };
-  static constexpr std::uint64_t kWindowSteps = 16;     // peaks are at least this share of the window apart
+  static constexpr std::uint64_t kWindowSteps = 16;  // peaks are at least this share of the window apart
   static constexpr std::size_t kPeaks = kWindowSteps + 2;
-  [[nodiscard]] std::size_t first_counting() const;     // of peaks_
+  [[nodiscard]] std::size_t first_counting() const;  // of peaks_
 
   const Clock* clock_;
   std::uint64_t window_ns_;
