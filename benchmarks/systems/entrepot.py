@@ -52,7 +52,7 @@ class EntrepotServer(ProcessServer):
 
 
 class WarmEntrepotServer(EntrepotServer):
-    """With its whole capacity warmed before use; the default is half of it, at most 2.5 GiB."""
+    """With its whole capacity warmed before use; the default is 64 MiB."""
 
     warm_all = True
 

@@ -186,3 +186,21 @@ def test_half_the_group_full_of_names_is_no_more_than_that(
         assert store.resolve(f"{0:0200}") == store.resolve(f"{number - 1:0200}") == oid
         store.unset_name(f"{0:0200}")
         assert {store.status()["pid"], store.status()["keeper_pid"]} == pids, "nobody was killed"
+
+
+def test_memory_that_is_only_kept_goes_back_once_the_group_is_nearly_full(
+    in_group: Callable[..., tuple[subprocess.Popen[str], str]],
+    connected: Callable[..., entrepot.Store],
+    wait_until: Callable[..., None],
+) -> None:
+    """With the group's limit in sight, a store does not keep what it has used for its next puts."""
+    process, address = in_group(
+        "--size", "200MiB", "--warm-bytes", "0", "--give-back-after", "1h", "--spill-path", "none"
+    )
+    with connected(process, address) as store:
+        kept = store.put(np.zeros(30 << 20, np.uint8))
+        store.delete(store.put(np.zeros(60 << 20, np.uint8)))
+        wait_until(lambda: store.status()["kept_target_bytes"] == 0, "the memory to go back")
+        status = store.status()
+        assert status["warm_bytes"] < 60 << 20
+        assert np.asarray(store.get(kept)).nbytes == 30 << 20

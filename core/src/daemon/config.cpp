@@ -342,9 +342,10 @@ std::string_view help_text() {
 
   --address unix:///PATH   address to listen on (required); its folder must belong to the user; the socket is mode 0600
   --size SIZE              capacity, such as 4GiB (default: 30 % of memory, at most 16 GiB)
-  --warm-bytes SIZE        memory to warm ahead of demand (default: half of the capacity, at most 2.5 GiB)
-  --give-back-after TIME   return free memory beyond that to the machine after this long without a put that needed new
-                           memory (default: 30s; 0: never)
+  --warm-bytes SIZE        memory that is always warm ahead of demand, two thirds of it for one large value (default:
+                           64 MiB, at most half of the capacity, for usual values)
+  --give-back-after TIME   return free memory beyond that to the machine once it was not in use for this long, or within
+                           a second if the machine is short of memory (default: 30s; 0: never)
   --idle-exit TIME         exit after this long without clients and objects, such as 15min (default: 0, never)
   --default-ttl TIME       how long a named session lives after its last use (default: 24h; 0: forever)
   --spill-path DIR         folder on disk for objects that do not fit in memory; several: repeat the flag, or separate

@@ -19,10 +19,16 @@ constexpr std::uint64_t kHugeStepBytes = 64ULL << 20;  // between two checks of 
 constexpr std::uint64_t kSmallStepBytes = 16ULL << 20;
 constexpr std::uint64_t kMinReserveBytes = 128ULL << 20;
 constexpr std::uint64_t kReserveShare = 32;  // 1/n of the tightest limit is left to everybody else
+constexpr std::uint64_t kShortReserves = 2;  // with less than so many reserves left, the machine is short of memory
+constexpr double kShortStallPercent = 10;    // of the last 10 s in which somebody waited for memory
+
+std::uint64_t reserve_of(const os::MemoryInfo& memory) {
+  return std::max(kMinReserveBytes, memory.ceiling() / kReserveShare);
+}
 
 Status check_headroom(std::uint64_t bytes) {
   ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
-  const std::uint64_t reserve = std::max(kMinReserveBytes, memory.ceiling() / kReserveShare);
+  const std::uint64_t reserve = reserve_of(memory);
   if (memory.headroom() >= bytes + reserve) return Status::ok();
   return Status(Code::kStoreFull,
                 concat("the machine has ", format_bytes(memory.headroom()), " left of ", format_bytes(memory.ceiling()),
@@ -38,6 +44,12 @@ bool punch(std::uint32_t segment, int fd, std::uint64_t offset, std::uint64_t by
 }
 
 }  // namespace
+
+bool machine_is_short(const std::string& root) {
+  const Result<os::MemoryInfo> memory = os::read_memory_info(root);
+  if (memory.is_ok() && memory->headroom() < kShortReserves * reserve_of(*memory)) return true;
+  return os::read_memory_stall_percent(root) >= kShortStallPercent;
+}
 
 Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue) {
   ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::map(fd, 0, bytes, os::Access::kReadWrite, os::kHugePageBytes));

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -90,6 +91,11 @@ class Provisioner {
   std::set<Key> cancelled_;            // guarded by mutex_; only keys of jobs that are queued or being filled
   bool stopping_ = false;              // guarded by mutex_
 };
+
+// Whether the machine or the control group is so short of memory that the store gives back what it only keeps: less is
+// left than twice the reserve, or processes wait for memory. Reads a few small files; false if they cannot be read.
+// `root` is a prefix of /proc and /sys/fs/cgroup, for tests.
+[[nodiscard]] bool machine_is_short(const std::string& root = "");
 
 // Populates all pages of the memfd's mapping, in steps; calls `should_continue` before each. Used by the thread, and
 // directly by tests. kStoreFull, with figures: the machine has no more to give.

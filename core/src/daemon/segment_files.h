@@ -33,6 +33,7 @@ class SegmentFiles : public MemorySource {
   void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override;
   [[nodiscard]] Status punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) override;
   void drop(std::uint32_t segment, std::uint32_t generation) override;
+  [[nodiscard]] bool machine_is_short() const override { return entrepot::machine_is_short(); }
   [[nodiscard]] Existing find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
 
   // For clients: the memory itself, and a read-only descriptor of it.

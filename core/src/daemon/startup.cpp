@@ -31,8 +31,8 @@ namespace {
 constexpr std::uint64_t kMinCapacityBytes = 8ULL << 20;
 constexpr std::uint64_t kDefaultMinBytes = 64ULL << 20;
 constexpr std::uint64_t kDefaultMaxBytes = 16ULL << 30;
-constexpr std::uint64_t kLockMs = 10'000;                        // for a killed daemon to be completely gone
-constexpr std::uint64_t kMaxWarmBytes = std::uint64_t{5} << 29;  // 2.5 GiB
+constexpr std::uint64_t kLockMs = 10'000;          // for a killed daemon to be completely gone
+constexpr std::uint64_t kWarmBytes = 64ULL << 20;  // one segment of the largest usual size
 
 class SystemClock : public Clock {
  public:
@@ -157,8 +157,9 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready
     ASSIGN_OR_RETURN(options.capacity_bytes, capacity_of(config));
   }
   const bool warm_by_default = config.warm_bytes == UINT64_MAX;
-  options.warm_bytes = warm_by_default ? std::min(kMaxWarmBytes, options.capacity_bytes / 2)
+  options.warm_bytes = warm_by_default ? std::min(kWarmBytes, options.capacity_bytes / 2)
                                        : std::min(config.warm_bytes, options.capacity_bytes);
+  options.warm_for_large = !warm_by_default;
   options.give_back_after_seconds = config.give_back_after_seconds;
   options.recovered_from_crash = config.recovered_from_crash != 0;
   options.default_ttl_seconds = config.default_ttl_seconds;

@@ -122,6 +122,27 @@ Result<MemoryInfo> read_memory_info(const std::string& root) {
   return info;
 }
 
+double read_memory_stall_percent(const std::string& root) {
+  std::vector<std::string> files;
+  for (const Controller& controller : controllers(root)) {
+    if (controller.limit_file == "memory.max")
+      files.push_back(controller.folder + controller.group + "/memory.pressure");
+  }
+  files.push_back(root + "/proc/pressure/memory");
+  for (const std::string& file : files) {
+    const Result<std::string> text = read_file(file);
+    if (!text.is_ok()) continue;
+    constexpr std::string_view kKey = "some avg10=";
+    const std::size_t at = text->find(kKey);
+    if (at == std::string::npos) continue;
+    double percent = 0;
+    const char* const begin = text->data() + at + kKey.size();
+    const auto [last, error] = std::from_chars(begin, text->data() + text->size(), percent);
+    if (error == std::errc{}) return percent;
+  }
+  return 0;
+}
+
 void return_free_heap() {
 #ifdef __GLIBC__
   static_cast<void>(::malloc_trim(0));  // other allocators return it by themselves

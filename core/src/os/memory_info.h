@@ -26,6 +26,10 @@ struct MemoryInfo {
 // `root` is a prefix of /proc and /sys/fs/cgroup, for tests.
 [[nodiscard]] Result<MemoryInfo> read_memory_info(const std::string& root = "");
 
+// Percent of the last 10 s in which some process waited for memory to be freed, as the kernel's pressure stall information
+// says: of our control group if it is of version 2, else of the machine. 0 if the kernel does not say.
+[[nodiscard]] double read_memory_stall_percent(const std::string& root = "");
+
 // Returns memory that this process freed, but its allocator keeps, to the system. Takes as long as the free blocks are
 // many: milliseconds for 100 MiB.
 void return_free_heap();

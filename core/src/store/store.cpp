@@ -42,8 +42,8 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       surplus_(
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
       spill_(spill),
-      report_({memory, clock, options_, budget_, records_, sessions_, sets_, names_, clients_, pins_, pool_, parts_,
-               pager_, pending_, reservations_, adoption_}),
+      report_({memory, clock, options_, budget_, records_, sessions_, sets_, names_, clients_, pins_, pool_, surplus_,
+               parts_, pager_, pending_, reservations_, adoption_}),
       object_report_({clock, clients_, parts_, objects_, pager_}),
       admission_({clients_, options_, budget_, pool_, pager_, parts_, room_, report_, reservations_}) {
   rescan_timer_ = timers_.add([this](std::uint64_t) { rescan(); });

@@ -164,6 +164,8 @@ std::string StoreReport::status_json(const DaemonStatus& daemon_status) const {
       .field("warm_bytes", warm)
       .field("provisioned", from_.pool.warm_done())
       .field("provision_target_bytes", from_.pool.warm_target_bytes())
+      .field("kept_target_bytes", from_.surplus.kept_bytes())
+      .field("kept_for_seconds", from_.options.give_back_after_seconds)
       .field("provisioning_bytes", from_.pool.provisioning_bytes())
       .field("provision_note", from_.pool.warm_note())
       .field("memory_kind", from_.pool.memory_kind())

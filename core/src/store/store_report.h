@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "shm/control.h"
+#include "store/memory/surplus_memory.h"
 #include "store/object/object_parts.h"
 #include "store/object/object_recovery.h"
 #include "store/paging/pager.h"
@@ -47,6 +48,7 @@ class StoreReport {
     const ClientTable& clients;
     const PinScanner& pins;
     const SegmentPool& pool;
+    const SurplusMemory& surplus;
     const ObjectParts& parts;
     const Pager& pager;
     const PendingRequests& pending;

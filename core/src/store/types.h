@@ -25,8 +25,9 @@ class Clock {
 
 struct StoreOptions {
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t warm_bytes = 0;                   // kept warm ahead of demand
-  std::uint64_t give_back_after_seconds = 30;     // free memory beyond warm_bytes; 0: never
+  std::uint64_t warm_bytes = 0;                   // made warm ahead of demand
+  bool warm_for_large = true;                     // two thirds of it in one segment for a large value
+  std::uint64_t give_back_after_seconds = 30;     // free memory beyond warm_bytes, once not used for so long; 0: never
   std::uint64_t default_ttl_seconds = 24 * 3600;  // of named sessions
   // With a spill backend: when memory without a copy on disk exceeds the high mark, copies are written in the
   // background until it is below the low mark. Percent of the capacity.

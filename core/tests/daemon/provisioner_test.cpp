@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "os/clock.h"
 #include "os/events.h"
 #include "os/memfd.h"
+#include "os/scratch.h"
 
 namespace entrepot {
 namespace {
@@ -44,6 +46,26 @@ TEST(FillWarm, NeverTakesTheMachinesLastMemory) {
   // Only on a very small machine does the first step show that the rest cannot fit, so limit the number of steps.
   const auto kind = fill_warm(fd.get(), more_than_there_is, [&] { return ++steps < 3; });
   EXPECT_FALSE(kind.is_ok());
+}
+
+TEST(MachineIsShort, WithLessThanTwoReservesOrWhileProcessesWaitForMemory) {
+  const testing::Scratch scratch;
+  const auto is_short = [&](std::uint64_t available_mib, const std::string& stall) {
+    scratch.write("proc/meminfo",
+                  "MemTotal: 1024000 kB\nMemAvailable: " + std::to_string(available_mib << 10) + " kB\n");
+    scratch.write("proc/pressure/memory", "some avg10=" + stall + " avg60=0.00 avg300=0.00 total=1\n");
+    return machine_is_short(scratch.path());
+  };
+  EXPECT_FALSE(is_short(600, "0.00"));
+  EXPECT_FALSE(is_short(256, "9.90"));
+  EXPECT_TRUE(is_short(255, "0.00")) << "the reserve is 128 MiB";
+  EXPECT_TRUE(is_short(600, "10.00"));
+  scratch.write("proc/self/cgroup", "0::/pod\n");
+  scratch.write("sys/fs/cgroup/pod/memory.max", std::to_string(500 * kMiB));
+  scratch.write("sys/fs/cgroup/pod/memory.current", std::to_string(200 * kMiB));
+  EXPECT_FALSE(is_short(600, "0.00"));
+  scratch.write("sys/fs/cgroup/pod/memory.current", std::to_string(300 * kMiB));
+  EXPECT_TRUE(is_short(600, "0.00")) << "the group's limit counts";
 }
 
 TEST(Provisioner, DoesUrgentWorkFirstAndSaysWhenItIsDone) {

@@ -69,6 +69,16 @@ TEST(MemoryInfo, VersionOneWithoutLimit) {
   EXPECT_FALSE(read_memory_info(scratch.path())->cgroup_limit.has_value());
 }
 
+TEST(MemoryStall, IsThatOfOurGroupElseThatOfTheMachine) {
+  const Scratch scratch;
+  EXPECT_EQ(read_memory_stall_percent(scratch.path()), 0.0) << "the kernel says nothing";
+  scratch.write("proc/pressure/memory", "some avg10=2.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=9.00 total=2\n");
+  EXPECT_EQ(read_memory_stall_percent(scratch.path()), 2.5);
+  scratch.write("proc/self/cgroup", "4:memory:/docker\n0::/pods/one\n");
+  scratch.write("sys/fs/cgroup/pods/one/memory.pressure", "some avg10=31.00 avg60=0.00 avg300=0.00 total=1\n");
+  EXPECT_EQ(read_memory_stall_percent(scratch.path()), 31.0);
+}
+
 TEST(MemoryInfo, AFullCgroupHasNoHeadroom) {
   const Scratch scratch;
   write_meminfo(scratch);

@@ -209,6 +209,27 @@ TEST(StoreFull, AMachineShortOfMemoryGivesSmallerSegments) {
   h.expect_no_leak();
 }
 
+TEST(Leases, WhoAsksAgainGetsTheSegmentThatWasStartedForTheRequestBefore) {
+  Harness h(64 * kMiB);
+  h.source.at_once = false;
+  const auto a = h.add_client();
+  std::optional<Result<LeaseGrant>> first;
+  h.store->lease({a, 9}, 20 * kMiB, 20 * kMiB, 100, [&](Result<LeaseGrant> grant) { first = std::move(grant); });
+  h.clock.advance_ms(101);
+  h.store->tick();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->code(), Code::kStoreFull) << "it is not made yet";
+  std::optional<Result<LeaseGrant>> second;
+  h.store->lease({a, 9}, 20 * kMiB, 20 * kMiB, 10'000, [&](Result<LeaseGrant> grant) { second = std::move(grant); });
+  EXPECT_EQ(h.store->pool().committed_bytes(), 20 * kMiB);
+  h.source.finish_all();
+  h.store->run_pending();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_TRUE(second->is_ok()) << second->status().to_string();
+  EXPECT_EQ(h.store->pool().committed_bytes(), 20 * kMiB);
+  h.expect_no_leak();
+}
+
 TEST(StoreFull, ALeaseWaitsForTheMachinesMemory) {
   Harness h(64 * kMiB);
   const auto a = h.add_client();

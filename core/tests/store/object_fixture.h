@@ -31,9 +31,11 @@ class InstantSource : public MemorySource {
   }
   [[nodiscard]] Status punch(std::uint32_t, std::uint64_t, std::uint64_t) override { return Status::ok(); }
   void drop(std::uint32_t, std::uint32_t) override {}
+  [[nodiscard]] bool machine_is_short() const override { return is_short; }
   [[nodiscard]] Existing find(std::uint32_t, std::uint32_t, std::uint64_t) override { return {true, {}}; }
 
   SegmentPool* pool = nullptr;
+  bool is_short = false;
 };
 
 [[nodiscard]] inline ControlMemory control_memory(std::uint64_t blobs = 64) {

@@ -25,6 +25,7 @@ class PoolSource : public MemorySource {
   void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override;
   [[nodiscard]] Status punch(std::uint32_t, std::uint64_t, std::uint64_t) override { return Status::ok(); }
   void drop(std::uint32_t, std::uint32_t) override {}
+  [[nodiscard]] bool machine_is_short() const override { return false; }
   [[nodiscard]] Existing find(std::uint32_t, std::uint32_t, std::uint64_t) override { return {}; }
   void finish(const Status& status = Status::ok());
 

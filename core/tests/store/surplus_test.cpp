@@ -1,4 +1,4 @@
-// Free memory beyond the warm target is returned to the machine after a quiet period.
+// Free memory beyond the warm target is returned to the machine once it was not used for a while.
 #include <algorithm>
 
 #include "store/harness.h"
@@ -93,19 +93,39 @@ TEST_F(Surplus, IsNotMadeAgainAndWakesNobodyOnceItIsGone) {
   h.expect_no_leak();
 }
 
-TEST_F(Surplus, StaysWhileSegmentsAreTaken) {
+TEST_F(Surplus, GoesBackAlthoughLittleOfItIsUsedAgainAndAgain) {
   put_and_delete(std::vector<std::uint64_t>(50, 60 * kMiB));
   const std::uint64_t free = free_bytes();
-  for (int round = 0; round < 5; ++round) {
-    run_for(20 * kSecondMs);
+  run_for(20 * kSecondMs);
+  put_and_delete({60 * kMiB});
+  EXPECT_EQ(free_bytes(), free);
+  for (int round = 0; round < 2; ++round) {
+    run_for(10 * kSecondMs);
     put_and_delete({60 * kMiB});
   }
-  EXPECT_EQ(free_bytes(), free);
-  // A lease at the last moment counts too.
-  h.clock.advance_ms(30 * kSecondMs);
-  const auto client = h.add_client();
-  h.lease(client, 60 * kMiB);
-  EXPECT_GE(free_bytes(), free - 64 * kMiB);
+  EXPECT_LE(free_bytes(), kGiB + 2 * h.store->pool().small_segment_bytes());
+  h.expect_no_leak();
+}
+
+TEST_F(Surplus, StaysWhileAsMuchIsUsedAgainAndAgain) {
+  const std::vector<std::uint64_t> values(50, 60 * kMiB);
+  put_and_delete(values);
+  const auto made = h.source.files;
+  for (int round = 0; round < 5; ++round) {
+    run_for(20 * kSecondMs);
+    put_and_delete(values);
+  }
+  EXPECT_EQ(h.source.files, made);
+  h.expect_no_leak();
+}
+
+TEST_F(Surplus, GoesBackAtOnceWhileTheMachineIsShortOfMemory) {
+  put_and_delete(std::vector<std::uint64_t>(20, 60 * kMiB));
+  run_for(5 * kSecondMs);
+  h.source.is_short = true;
+  run_for(2 * kSecondMs);
+  EXPECT_LE(free_bytes(), kGiB + h.store->pool().small_segment_bytes());
+  EXPECT_LE(most_at_once, 256 * kMiB);
   h.expect_no_leak();
 }
 

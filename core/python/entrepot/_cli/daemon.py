@@ -176,6 +176,20 @@ def run_status(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _warm_phrase(status: dict[str, Any]) -> str:
+    """Return how much free memory the store keeps, and why."""
+    ahead = f"{human_bytes(status['provision_target_bytes'])} ahead of demand"
+    seconds = status.get("kept_for_seconds")
+    if seconds is None:  # an earlier version of the daemon
+        return ahead
+    if not seconds:
+        return f"{ahead}, and all that becomes free: it is never given back"
+    if not status["kept_target_bytes"]:
+        return f"{ahead}; no more, because in the last {seconds} s never more was in use than now"
+    recent = human_bytes(status["kept_target_bytes"])
+    return f"{ahead}, and {recent} because so much more than now was in use within the last {seconds} s"
+
+
 def format_status(status: dict[str, Any]) -> str:
     """Format the status for people."""
     lines = [
@@ -191,6 +205,7 @@ def format_status(status: dict[str, Any]) -> str:
         f"{status['deferred_frees']} deleted but still being read",
         f"disk       {_disk_phrase(status['spill'])}",
     ]
+    lines.insert(2, f"warm       {_warm_phrase(status)}")
     budget = status["budget"]
     parts = [f"{name.replace('_', ' ')} {human_bytes(nbytes)}" for name, nbytes in budget["items"].items() if nbytes]
     lines.append(f"memory     {human_bytes(budget['granted_bytes'])} taken from the machine: {', '.join(parts)}")

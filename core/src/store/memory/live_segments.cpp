@@ -52,7 +52,7 @@ Result<std::uint32_t> LiveSegments::add(std::uint64_t bytes, bool urgent) {
   }
   if (urgent) ++taken_;
   ENTREPOT_SYNC_POINT("segment.added");
-  segments_.try_emplace(*added, bytes, totals_);
+  segments_.try_emplace(*added, bytes, totals_).first->second.urgent = urgent;
   committed_ += bytes;
   return *added;
 }

@@ -34,6 +34,7 @@ struct LiveSegment {
   LiveSegment(std::uint64_t bytes, RangeTotals& totals) : ranges(bytes, totals) {}
 
   SegmentRanges ranges;
+  bool urgent = false;           // made for a request, though perhaps for one that is gone
   bool descriptor_sent = false;  // its writer has the writable descriptor
   bool reserved = false;         // made for a request that still waits
   bool withheld = false;         // since an adoption: a reader may use memory that nothing accounts for

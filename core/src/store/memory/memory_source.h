@@ -25,6 +25,9 @@ class MemorySource {
   // Frees the segment: all its pages are returned, even if it is still mapped. Also cancels provisioning in progress.
   virtual void drop(std::uint32_t segment, std::uint32_t generation) = 0;
 
+  // Whether others need memory so much that the store gives back what it only keeps. Reads a few small files.
+  [[nodiscard]] virtual bool machine_is_short() const = 0;
+
   // For adoption: whether memory of that size exists for this entry, and which of its pages were returned.
   struct Existing {
     bool exists = false;

@@ -44,6 +44,16 @@ std::uint64_t SegmentFigures::warm_bytes() const {
   return bytes;
 }
 
+std::uint64_t SegmentFigures::in_use_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, entry] : live_->all()) {
+    const SegmentState state = live_->state(segment);
+    const bool is_spare = state == SegmentState::kFree || state == SegmentState::kProvisioning;
+    if (entry.reserved || !is_spare) bytes += entry.ranges.committed_bytes();
+  }
+  return bytes;
+}
+
 std::uint64_t SegmentFigures::provisioning_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [segment, entry] : live_->all()) {

@@ -26,7 +26,8 @@ class SegmentFigures {
   [[nodiscard]] std::uint64_t record_bytes() const;
   [[nodiscard]] std::uint64_t leased_by(std::uint32_t client) const;
   [[nodiscard]] std::map<std::uint32_t, std::uint64_t> leased_by_client() const;  // leased bytes by writer
-  [[nodiscard]] std::uint64_t warm_bytes() const;  // free segments, and free ranges in others
+  [[nodiscard]] std::uint64_t warm_bytes() const;    // free segments, and free ranges in others
+  [[nodiscard]] std::uint64_t in_use_bytes() const;  // of segments that are neither free nor made ahead of demand
   [[nodiscard]] std::uint64_t provisioning_bytes() const;
   [[nodiscard]] std::uint64_t largest_free() const;
   [[nodiscard]] std::uint64_t largest_extent() const;  // contiguous free range, in any segment

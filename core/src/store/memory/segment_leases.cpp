@@ -35,6 +35,10 @@ Result<std::optional<LeaseGrant>> SegmentLeases::lease(const SegmentWriterRef& c
     return lease;
   if (auto lease = lease_free_segment(client, want, want, sizes_->largest_for_lease(want))) return lease;
 
+  // A client that waits a little at first, and then again, gets what was started for it.
+  const std::uint64_t at_most = std::max(sizes_->new_for_lease(min_length, want), sizes_->small_bytes());
+  if (provisioning_->join(want, at_most, wait)) return std::optional<LeaseGrant>();
+
   // No free segment of the wanted size: make one if there is room, otherwise accept a smaller one that exists.
   const std::uint64_t min_segment = round_up(min_length, kSegmentAlign);
   std::uint64_t size = sizes_->new_for_lease(min_length, want);

@@ -3,6 +3,7 @@
 // The states of a range are in segment_ranges.h, those of a segment in shm/segment_table.h. A lease is answered
 //
 //   from the client's own segments, if one has room ──▶ from a free segment of about the right size
+//     ──▶ from one that is being made for a request that is gone, once it is made
 //     ──▶ if there is room for a new segment: from that, once it is made
 //     ──▶ if not: from any free segment, or any room in its own; if there is none, what is free elsewhere is given back
 //         for a new segment

@@ -7,7 +7,8 @@ namespace entrepot {
 SegmentPool::SegmentPool(ControlMemory& memory, RecordArena& records, MemorySource& source, MemoryBudget& budget,
                          const StoreOptions& options)
     : live_(memory, source, budget),
-      sizes_(options.capacity_bytes, options.warm_bytes),
+      source_(&source),
+      sizes_(options.capacity_bytes, options.warm_bytes, options.warm_for_large),
       provisioning_(live_, source, budget, sizes_),
       reclaimer_(live_, provisioning_, sizes_, source, records),
       leases_(live_, provisioning_, reclaimer_, sizes_),

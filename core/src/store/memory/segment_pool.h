@@ -104,9 +104,13 @@ class SegmentPool {
   [[nodiscard]] bool warm_done() const { return provisioning_.warm_done(); }
   [[nodiscard]] const std::string& warm_note() const { return provisioning_.warm_note(); }  // why it stopped short
   void retry_memory() { provisioning_.retry_memory(); }  // the machine may have more memory by now
-  // Gives back free segments that top_up() would not provision again: at least one if there are any, otherwise at most
-  // `max_bytes`. Returns whether there are more.
-  [[nodiscard]] bool release_surplus(std::uint64_t max_bytes) { return reclaimer_.release_surplus(max_bytes); }
+  // Gives back free segments that top_up() would not provision again, but keeps `recent_bytes` of them: at least one if
+  // there are any, otherwise at most `max_bytes`.
+  using Surplus = SegmentReclaimer::Surplus;
+  Surplus release_surplus(std::uint64_t max_bytes, std::uint64_t recent_bytes) {
+    return reclaimer_.release_surplus(max_bytes, recent_bytes);
+  }
+  [[nodiscard]] bool machine_is_short() const { return source_->machine_is_short(); }
   // How many segments were taken or made for a request so far, and how many became free.
   [[nodiscard]] std::uint64_t segments_taken() const { return live_.taken(); }
   [[nodiscard]] std::uint64_t segments_freed() const { return live_.freed(); }
@@ -124,6 +128,8 @@ class SegmentPool {
 
   // --- figures
   [[nodiscard]] std::uint64_t committed_bytes() const { return live_.committed_bytes(); }
+  // Of segments that hold something, that somebody may write to, or that a request waits for.
+  [[nodiscard]] std::uint64_t in_use_bytes() const { return figures_.in_use_bytes(); }
   [[nodiscard]] std::uint64_t record_bytes() const { return figures_.record_bytes(); }
   [[nodiscard]] std::uint64_t fixed_bytes() const { return figures_.fixed_bytes(); }  // of the budget: all but segments
   // Not committed, and obtainable.
@@ -151,6 +157,7 @@ class SegmentPool {
  private:
   // Guarded by the daemon's thread. Each refers to some of those before it.
   LiveSegments live_;
+  const MemorySource* source_;
   SegmentSizes sizes_;
   SegmentProvisioning provisioning_;
   SegmentReclaimer reclaimer_;

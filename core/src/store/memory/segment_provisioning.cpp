@@ -34,6 +34,18 @@ Status SegmentProvisioning::start(std::uint64_t bytes, LeaseWait& wait) {
   return Status::ok();
 }
 
+bool SegmentProvisioning::join(std::uint64_t min_bytes, std::uint64_t max_bytes, LeaseWait& wait) {
+  for (const auto& [segment, entry] : live_->all()) {
+    const std::uint64_t size = entry.ranges.bytes();
+    if (live_->state(segment) != SegmentState::kProvisioning || !entry.urgent || entry.reserved) continue;
+    if (size < min_bytes || size > max_bytes) continue;
+    wait.segment = segment;
+    live_->reserve(segment);
+    return true;
+  }
+  return false;
+}
+
 bool SegmentProvisioning::is_under_way(const LeaseWait& wait) const {
   return wait.segment != kNoSegment && live_->state(wait.segment) == SegmentState::kProvisioning;
 }

@@ -42,6 +42,9 @@ class SegmentProvisioning {
   // Starts making a segment for the request. Afterwards, none is reserved in `wait` if the source refused at once; the
   // machine is then short. kStoreFull if the budget has no room.
   [[nodiscard]] Status start(std::uint64_t bytes, LeaseWait& wait);
+  // Reserves a segment that is being made for a request that is gone, if there is one between these sizes. Returns
+  // whether there is.
+  [[nodiscard]] bool join(std::uint64_t min_bytes, std::uint64_t max_bytes, LeaseWait& wait);
   [[nodiscard]] bool is_under_way(const LeaseWait& wait) const;
   [[nodiscard]] std::uint32_t take(LeaseWait& wait);  // the finished segment, or kNoSegment if none was reserved
   void abandon(LeaseWait& wait);                      // the request is gone; the segment becomes available to all

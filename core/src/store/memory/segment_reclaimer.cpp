@@ -1,5 +1,6 @@
 #include "store/memory/segment_reclaimer.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -75,19 +76,21 @@ void SegmentReclaimer::retire_free_ranges(std::uint32_t segment, std::uint64_t e
   }
 }
 
-bool SegmentReclaimer::release_surplus(std::uint64_t max_bytes) {
+SegmentReclaimer::Surplus SegmentReclaimer::release_surplus(std::uint64_t max_bytes, std::uint64_t recent_bytes) {
   std::vector<FreeSegment> free_segments;
   for (const auto& [segment, entry] : live_->all()) {
     if (!live_->is_free(segment, entry)) continue;
     free_segments.push_back({segment, entry.ranges.bytes(), live_->table().kind(segment)});
   }
   std::uint64_t dropped = 0;
-  for (const FreeSegment& surplus : find_surplus(*sizes_, std::move(free_segments))) {
-    if (dropped != 0 && dropped + surplus.bytes > max_bytes) return true;
+  std::size_t left = find_surplus(*sizes_, free_segments).size();
+  for (const FreeSegment& surplus : find_surplus(*sizes_, std::move(free_segments), recent_bytes)) {
+    if (dropped != 0 && dropped + surplus.bytes > max_bytes) return Surplus::kMore;
     dropped += surplus.bytes;
     live_->drop(surplus.segment);
+    left -= std::min<std::size_t>(left, 1);
   }
-  return false;
+  return left == 0 ? Surplus::kNone : Surplus::kKept;
 }
 
 }  // namespace entrepot

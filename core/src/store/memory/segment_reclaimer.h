@@ -1,7 +1,8 @@
 // Segment reclaimer: returns memory that nobody needs to the machine, as whole segments or as pages of one.
 //
 // Under pressure, the cheapest first: free segments, then empty segments whose writer could still use them, then free
-// ranges of segments that hold something. In quiet times, free segments beyond what is kept warm.
+// ranges of segments that hold something. In quiet times, free segments beyond what is kept warm or
+// was used lately.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,11 @@ class SegmentReclaimer {
   // Makes so many bytes available in the budget and returns true; frees no segment if all of it together would not be
   // enough.
   [[nodiscard]] bool reclaim(std::uint64_t bytes);
-  [[nodiscard]] std::uint64_t reclaimable_bytes() const;  // upper bound, without the record arena
-  // Gives back surplus segments: at least one if there are any, otherwise at most `max_bytes`. Returns whether there
-  // are more.
-  [[nodiscard]] bool release_surplus(std::uint64_t max_bytes);
+  [[nodiscard]] std::uint64_t reclaimable_bytes() const;      // upper bound, without the record arena
+  enum class Surplus : std::uint8_t { kNone, kKept, kMore };  // what is left: none, only what was used lately, or more
+  // Gives back surplus segments, except for `recent_bytes`: at least one if there are any, otherwise at most
+  // `max_bytes`.
+  Surplus release_surplus(std::uint64_t max_bytes, std::uint64_t recent_bytes);
   // Returns pages of the segment's free ranges, one range after the other, until `enough` bytes are returned.
   void retire_free_ranges(std::uint32_t segment, std::uint64_t enough);
 

@@ -27,12 +27,12 @@ std::uint32_t warmth(MemoryKind kind) {
 
 }  // namespace
 
-SegmentSizes::SegmentSizes(std::uint64_t capacity_bytes, std::uint64_t warm_bytes)
+SegmentSizes::SegmentSizes(std::uint64_t capacity_bytes, std::uint64_t warm_bytes, bool with_large)
     : capacity_(capacity_bytes),
       warm_target_(std::min(warm_bytes, capacity_bytes)),
       small_(std::clamp(capacity_bytes / 16 / kSegmentAlign * kSegmentAlign, kSegmentAlign, kMaxSmallSegmentBytes)) {
   const std::uint64_t large_limit = warm_target_ / 3 * 2 / kSegmentAlign * kSegmentAlign;  // for one value of any size
-  large_ = large_limit > small_ ? large_limit : 0;
+  large_ = with_large && large_limit > small_ ? large_limit : 0;
   small_count_ = static_cast<std::uint32_t>((warm_target_ - large_ + small_ - 1) / small_);
 }
 
@@ -58,7 +58,8 @@ std::uint64_t SegmentSizes::new_large(std::uint64_t available_bytes) const {
   return std::clamp(available_bytes / kSegmentAlign * kSegmentAlign, min_large_bytes(), large_);
 }
 
-std::vector<FreeSegment> find_surplus(const SegmentSizes& sizes, std::vector<FreeSegment> free_segments) {
+std::vector<FreeSegment> find_surplus(const SegmentSizes& sizes, std::vector<FreeSegment> free_segments,
+                                      std::uint64_t recent_bytes) {
   std::uint64_t free_bytes = 0;
   for (const FreeSegment& free : free_segments)
     free_bytes += free.bytes;
@@ -84,12 +85,12 @@ std::vector<FreeSegment> find_surplus(const SegmentSizes& sizes, std::vector<Fre
   });
   std::stable_sort(free_segments.begin(), free_segments.end(),
                    [](const FreeSegment& a, const FreeSegment& b) { return a.bytes > b.bytes; });
-  const auto enough = std::find_if(free_segments.begin(), free_segments.end(), [&](const FreeSegment& free) {
-    if (free_bytes <= sizes.warm_target_bytes()) return true;
+  const std::uint64_t keep_bytes = sizes.warm_target_bytes() + recent_bytes;
+  std::erase_if(free_segments, [&](const FreeSegment& free) {
+    if (free_bytes <= keep_bytes || (recent_bytes != 0 && free_bytes - free.bytes < keep_bytes)) return true;
     free_bytes -= free.bytes;
     return false;
   });
-  free_segments.erase(enough, free_segments.end());
   return free_segments;
 }
 

@@ -18,7 +18,8 @@ namespace entrepot {
 // Kept warm are a number of small segments and, if the target leaves room for it, one for a large value. Immutable.
 class SegmentSizes {
  public:
-  SegmentSizes(std::uint64_t capacity_bytes, std::uint64_t warm_bytes);
+  // `warm_bytes`: made ahead of demand; unless `with_large`, in small segments only.
+  SegmentSizes(std::uint64_t capacity_bytes, std::uint64_t warm_bytes, bool with_large = true);
 
   [[nodiscard]] std::uint64_t capacity_bytes() const { return capacity_; }
   [[nodiscard]] std::uint64_t warm_target_bytes() const { return warm_target_; }
@@ -54,7 +55,9 @@ struct FreeSegment {
 };
 
 // Of all free segments, those to give back, the largest first: what is beyond the warm target, except what would be
-// provisioned again. So what is given back stays with the machine until a request needs it.
-[[nodiscard]] std::vector<FreeSegment> find_surplus(const SegmentSizes& sizes, std::vector<FreeSegment> free_segments);
+// provisioned again. So what is given back stays with the machine until a request needs it. As long as `recent_bytes` is
+// not 0, at least so much beyond the target stays too, in whole segments.
+[[nodiscard]] std::vector<FreeSegment> find_surplus(const SegmentSizes& sizes, std::vector<FreeSegment> free_segments,
+                                                    std::uint64_t recent_bytes = 0);
 
 }  // namespace entrepot

@@ -7,8 +7,9 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kGiveBackUnitNs = 1'000'000'000;  // of give_back_after_seconds
+constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
 constexpr std::uint64_t kMaxGiveBackSeconds = 1'000'000'000;
+constexpr std::uint64_t kLookNs = 1'000'000'000;         // between two looks at the machine's memory
 constexpr std::uint64_t kSurplusStepNs = 100'000'000;    // between two steps
 constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // per step: 40 ms of the provisioner's thread
 
@@ -16,29 +17,30 @@ constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // per step: 40 ms of t
 
 SurplusMemory::SurplusMemory(Deps deps)
     : deps_(std::move(deps)),
-      taken_(deps_.pool.segments_taken()),
-      freed_(deps_.pool.segments_freed()),
-      timer_(deps_.timers.add([this](std::uint64_t) { give_back(); })) {}
+      demand_(deps_.clock, std::min(deps_.give_back_after_seconds, kMaxGiveBackSeconds) * kNsPerSecond),
+      timer_(deps_.timers.add([this](std::uint64_t) { look(); })) {}
 
-SurplusMemory::Changes SurplusMemory::look() {
-  return {std::exchange(taken_, deps_.pool.segments_taken()) != deps_.pool.segments_taken(),
-          std::exchange(freed_, deps_.pool.segments_freed()) != deps_.pool.segments_freed()};
+SurplusMemory::Counters SurplusMemory::read() const {
+  return {deps_.pool.segments_taken(), deps_.pool.segments_freed(), deps_.pool.committed_bytes()};
 }
 
 void SurplusMemory::track() {
-  const Changes changes = look();
-  if (timer_.is_armed() ? changes.taken : changes.freed) postpone();
+  const Counters now = read();
+  if (std::exchange(seen_, now) == now && started_) return;
+  // What a restarted daemon adopts was in use until now, as far as it knows.
+  if (!std::exchange(started_, true)) demand_.note(now.committed_bytes - deps_.pool.provisioning_bytes());
+  demand_.note(deps_.pool.in_use_bytes());
+  if (deps_.give_back_after_seconds == 0 || now.committed_bytes == 0 || timer_.is_armed()) return;
+  timer_.arm(deps_.clock.monotonic_ns() + kLookNs);
 }
 
-void SurplusMemory::postpone() {
-  if (deps_.give_back_after_seconds == 0) return;
-  const std::uint64_t delay_ns = std::min(deps_.give_back_after_seconds, kMaxGiveBackSeconds) * kGiveBackUnitNs;
-  timer_.arm(deps_.clock.monotonic_ns() + delay_ns);
-}
-
-void SurplusMemory::give_back() {
-  if (look().taken || deps_.is_awaited()) return postpone();
-  if (deps_.pool.release_surplus(kSurplusStepBytes)) timer_.arm(deps_.clock.monotonic_ns() + kSurplusStepNs);
+void SurplusMemory::look() {
+  const std::uint64_t now_ns = deps_.clock.monotonic_ns();
+  if (deps_.is_awaited()) return timer_.arm(now_ns + kLookNs);
+  if (demand_.kept_bytes() != 0 && deps_.pool.machine_is_short()) demand_.forget();
+  const SegmentPool::Surplus left = deps_.pool.release_surplus(kSurplusStepBytes, demand_.kept_bytes());
+  if (left == SegmentPool::Surplus::kMore) return timer_.arm(now_ns + kSurplusStepNs);
+  if (left == SegmentPool::Surplus::kKept) timer_.arm(now_ns + kLookNs);
 }
 
 }  // namespace entrepot

@@ -1,10 +1,14 @@
-// Surplus memory: free segments beyond the warm target. They are given back to the machine when none was taken for a
-// while, in steps, so that the thread that does it is free in between.
+// Surplus memory: free segments beyond what is made ahead of demand. What was in use lately (WarmDemand) stays for the
+// next puts; the rest is given back to the machine, in steps, so that the thread that does it is free in between. If
+// the machine runs short of memory, nothing is kept.
 //
-//   none ──a segment was freed──▶ calm? ──long enough──▶ given back, step by step ──no more──▶ none
-//                                 ▲   │                    │
-//                                 └───┴──one was taken, ───┘
-//                                        or a request waits
+//   none ──a segment was taken, made or freed──▶ settling ──a second later──▶ looked at, every second
+//    ▲                                                                          │     ▲   │
+//    ├──────────no free segment is left but those made ahead of demand──────────┘     │   │ too much is kept
+//    │                                                                                │   ▼
+//    └────────────────────────────the same────────────────────────── given back, step by step
+//
+// A request that waits for memory puts each look off: it takes what is free, or has it given back itself.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +16,7 @@
 
 #include "base/timers.h"
 #include "store/memory/segment_pool.h"
+#include "store/memory/warm_demand.h"
 #include "store/types.h"
 
 namespace entrepot {
@@ -28,23 +33,26 @@ class SurplusMemory {
   };
   explicit SurplusMemory(Deps deps);
 
-  // Notices segments that were taken and freed. Call after each turn's work.
+  // Notices what was taken, made and freed. Call after each turn's work.
   void track();
 
+  [[nodiscard]] std::uint64_t kept_bytes() const { return demand_.kept_bytes(); }  // beyond the warm target
+
  private:
-  // Whether any were since the last look.
-  struct Changes {
-    bool taken = false;
-    bool freed = false;
+  struct Counters {  // the pool's
+    std::uint64_t taken = 0;
+    std::uint64_t freed = 0;
+    std::uint64_t committed_bytes = 0;
+    bool operator==(const Counters&) const = default;
   };
-  [[nodiscard]] Changes look();
-  void postpone();
-  void give_back();
+  [[nodiscard]] Counters read() const;
+  void look();
 
   Deps deps_;
-  std::uint64_t taken_;  // the pool's counters, at the last look
-  std::uint64_t freed_;
-  Timers::Timer timer_;  // armed while there may be something to give back
+  WarmDemand demand_;
+  Counters seen_;         // at the last track()
+  bool started_ = false;  // whether track() was called
+  Timers::Timer timer_;   // armed while there may be something to give back
 };
 
 }  // namespace entrepot

@@ -111,19 +111,33 @@ TEST(ReclaimerWithoutHoles, PagesThatCannotBeReturnedStayUsable) {
   EXPECT_EQ(parts.live.committed_bytes(), 4 * kMiB);
 }
 
+TEST_F(Reclaimer, OfTheSurplusWhatWasUsedLatelyIsKept) {
+  using Surplus = SegmentReclaimer::Surplus;
+  const std::uint32_t large = parts.make(8 * kMiB);
+  const std::uint32_t small = parts.make(2 * kMiB);
+  EXPECT_EQ(reclaimer.release_surplus(64 * kMiB, 10 * kMiB), Surplus::kKept);
+  EXPECT_TRUE(live.contains(large) && live.contains(small));
+  EXPECT_EQ(reclaimer.release_surplus(64 * kMiB, 8 * kMiB), Surplus::kKept);
+  EXPECT_TRUE(live.contains(large));
+  EXPECT_FALSE(live.contains(small));
+  EXPECT_EQ(reclaimer.release_surplus(64 * kMiB, 0), Surplus::kNone);
+  EXPECT_FALSE(live.contains(large));
+}
+
 TEST_F(Reclaimer, SurplusGoesAFewSegmentsAtATimeButAlwaysOne) {
+  using Surplus = SegmentReclaimer::Surplus;
   const std::uint32_t large = parts.make(8 * kMiB);
   const std::uint32_t middle = parts.make(4 * kMiB);
   const std::uint32_t small = parts.make(2 * kMiB);
   const std::uint32_t leased = make_leased(4 * kMiB);
-  EXPECT_TRUE(reclaimer.release_surplus(kMiB));
+  EXPECT_EQ(reclaimer.release_surplus(kMiB, 0), Surplus::kMore);
   EXPECT_FALSE(live.contains(large));
   EXPECT_TRUE(live.contains(middle));
-  EXPECT_FALSE(reclaimer.release_surplus(6 * kMiB));
+  EXPECT_EQ(reclaimer.release_surplus(6 * kMiB, 0), Surplus::kNone);
   EXPECT_FALSE(live.contains(middle));
   EXPECT_FALSE(live.contains(small));
   EXPECT_TRUE(live.contains(leased));
-  EXPECT_FALSE(reclaimer.release_surplus(6 * kMiB));
+  EXPECT_EQ(reclaimer.release_surplus(6 * kMiB, 0), Surplus::kNone);
 }
 
 }  // namespace

@@ -52,6 +52,12 @@ TEST(SegmentSizes, TwoThirdsOfTheTargetAreForOneLargeValue) {
   EXPECT_EQ(sizes.new_large(kMiB), 26 * kMiB);
 }
 
+TEST(SegmentSizes, WithoutALargeOneAllOfTheTargetIsForSmallSegments) {
+  const SegmentSizes sizes(512 * kMiB, 64 * kMiB, false);
+  EXPECT_EQ(sizes.large_bytes(), 0U);
+  EXPECT_EQ(sizes.small_count() * sizes.small_bytes(), 64 * kMiB);
+}
+
 TEST(SegmentSizes, ASmallTargetKeepsSmallSegmentsOnly) {
   const SegmentSizes sizes(64 * kMiB, 5 * kMiB);
   EXPECT_EQ(sizes.large_bytes(), 0U);
@@ -104,6 +110,16 @@ TEST(Surplus, WhatIsFarTooLargeIsNotKeptForALargeValue) {
   auto too_large = small;
   too_large.push_back({3, 82 * kMiB});
   EXPECT_EQ(numbers(find_surplus(sizes, too_large)), (std::vector<std::uint32_t>{3}));
+}
+
+TEST(Surplus, WhatWasUsedLatelyStaysInWholeSegments) {
+  const SegmentSizes sizes(64 * kMiB, 4 * kMiB);
+  const std::vector<FreeSegment> free = {{1, 4 * kMiB}, {2, 20 * kMiB}, {3, 10 * kMiB}, {4, 6 * kMiB}};
+  EXPECT_EQ(numbers(find_surplus(sizes, free, 1)), (std::vector<std::uint32_t>{2, 3}));
+  EXPECT_EQ(numbers(find_surplus(sizes, free, 10 * kMiB)), (std::vector<std::uint32_t>{2, 4}));
+  EXPECT_EQ(numbers(find_surplus(sizes, free, 20 * kMiB)), (std::vector<std::uint32_t>{3, 4}));
+  EXPECT_TRUE(find_surplus(sizes, free, 36 * kMiB).empty());
+  EXPECT_EQ(numbers(find_surplus(sizes, free, 0)), (std::vector<std::uint32_t>{2, 3, 4}));
 }
 
 TEST(Surplus, EndsAtTheTarget) {
