@@ -106,7 +106,8 @@ std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout)
 // strings.
 bool put_small_many(PyClient& client, std::uint64_t session, const nb::bytes& ids, const nb::list& values,
                     std::size_t max_bytes, double timeout) {
-  if (ids.size() != values.size() * sizeof(IdBytes)) raise(Status(Code::kInvalidArgument, "one ID per value is needed"));
+  if (ids.size() != values.size() * sizeof(IdBytes))
+    raise(Status(Code::kInvalidArgument, "one ID per value is needed"));
   for (const nb::handle value : values) {
     if (!PyBytes_CheckExact(value.ptr()) || static_cast<std::size_t>(PyBytes_GET_SIZE(value.ptr())) > max_bytes)
       return false;

@@ -1,14 +1,17 @@
 #include "daemon/provisioner.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include "base/align.h"
 #include "base/text.h"
 #include "os/events.h"
 #include "os/log.h"
 #include "os/mapping.h"
 #include "os/memfd.h"
 #include "os/memory_info.h"
+#include "os/process.h"
 #include "os/thread.h"
 
 namespace entrepot {
@@ -17,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t kHugeStepBytes = 64ULL << 20;  // between two checks of the machine's memory
 constexpr std::uint64_t kSmallStepBytes = 16ULL << 20;
+constexpr std::uint64_t kParallelBytes = 128ULL << 20;  // for less, starting a thread does not pay
 constexpr std::uint64_t kMinReserveBytes = 128ULL << 20;
 constexpr std::uint64_t kReserveShare = 32;  // 1/n of the tightest limit is left to everybody else
 constexpr std::uint64_t kShortReserves = 2;  // with less than so many reserves left, the machine is short of memory
@@ -51,38 +55,65 @@ bool machine_is_short(const std::string& root) {
   return os::read_memory_stall_percent(root) >= kShortStallPercent;
 }
 
-Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue) {
-  ASSIGN_OR_RETURN(os::Mapping mapping, os::Mapping::map(fd, 0, bytes, os::Access::kReadWrite, os::kHugePageBytes));
-  bool huge = bytes % os::kHugePageBytes == 0;
+namespace {
+
+// Fills a part of the memfd's mapping, between two multiples of the page size.
+Result<MemoryKind> fill_part(int fd, const os::Mapping& mapping, std::uint64_t offset, std::uint64_t end,
+                             const std::function<bool()>& should_continue) {
+  bool huge = offset % os::kHugePageBytes == 0 && end % os::kHugePageBytes == 0;
   bool populate = true;
   bool any_small = false;
-  for (std::uint64_t done = 0; done < bytes;) {
+  while (offset < end) {
     if (!should_continue()) return Status(Code::kTimeout, "provisioning was cancelled");
-    const std::uint64_t step = std::min(huge ? kHugeStepBytes : kSmallStepBytes, bytes - done);
+    const std::uint64_t step = std::min(huge ? kHugeStepBytes : kSmallStepBytes, end - offset);
     RETURN_IF_ERROR(check_headroom(step));
     if (huge) {
-      const auto collapsed = os::collapse(mapping.data() + done, step);
-      if (collapsed.is_ok() && *collapsed) {
-        done += step;
-        continue;
-      }
-      huge = false;
+      const auto collapsed = os::collapse(mapping.data() + offset, step);
+      huge = collapsed.is_ok() && *collapsed;
+      if (huge) offset += step;
       continue;
     }
     any_small = true;
     if (populate) {
-      const Status populated = os::populate_write(mapping.data() + done, step);
+      const Status populated = os::populate_write(mapping.data() + offset, step);
       if (populated.is_ok()) {
-        done += step;
+        offset += step;
         continue;
       }
       if (populated.code() != Code::kUnsupportedType) return populated;
       populate = false;
     }
-    RETURN_IF_ERROR(os::reserve(fd, done, step));
-    done += step;
+    RETURN_IF_ERROR(os::reserve(fd, offset, step));
+    offset += step;
   }
   return any_small ? MemoryKind::kSmallPages : MemoryKind::kHugePages;
+}
+
+}  // namespace
+
+Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue,
+                             bool is_urgent) {
+  ASSIGN_OR_RETURN(const os::Mapping mapping,
+                   os::Mapping::map(fd, 0, bytes, os::Access::kReadWrite, os::kHugePageBytes));
+  if (!is_urgent || bytes < kParallelBytes || os::cpu_count() < 2)
+    return fill_part(fd, mapping, 0, bytes, should_continue);
+  const std::uint64_t middle = round_up(bytes / 2, os::kHugePageBytes);
+  std::atomic<bool> is_cancelled = false;
+  Result<MemoryKind> second = MemoryKind::kUnknown;
+  auto helper = os::start_thread("the thread that helps to allocate memory", [&] {
+    second = fill_part(fd, mapping, middle, bytes, [&] { return !is_cancelled.load(std::memory_order_relaxed); });
+  });
+  if (!helper.is_ok()) return fill_part(fd, mapping, 0, bytes, should_continue);
+  const Result<MemoryKind> first = fill_part(fd, mapping, 0, middle, [&] {
+    const bool continues = should_continue();
+    if (!continues) is_cancelled.store(true, std::memory_order_relaxed);
+    return continues;
+  });
+  if (!first.is_ok()) is_cancelled.store(true, std::memory_order_relaxed);
+  helper->join();
+  if (!first.is_ok()) return first;
+  if (!second.is_ok()) return second;
+  return *first == *second ? *first : MemoryKind::kSmallPages;
 }
 
 Status Provisioner::start(int event_fd) {
@@ -218,12 +249,15 @@ void Provisioner::run() {
 std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
   Provisioned result{job.segment, job.generation, MemoryKind::kUnknown, {}};
   bool yields = false;
-  const auto filled = fill_warm(job.fd.get(), job.bytes, [&] {
-    make_room_for(job);
-    if (cancelled(job)) return false;
-    yields = !job.urgent && has_urgent_job();
-    return !yields;
-  });
+  const auto filled = fill_warm(
+      job.fd.get(), job.bytes,
+      [&] {
+        make_room_for(job);
+        if (cancelled(job)) return false;
+        yields = !job.urgent && has_urgent_job();
+        return !yields;
+      },
+      job.urgent);
   if (filled.is_ok()) {
     result.kind = *filled;
     return result;

@@ -31,6 +31,20 @@ TEST(FillWarm, MakesEveryPageExist) {
   EXPECT_GE(*os::resident_bytes(fd.get()), 8 * kMiB);
 }
 
+TEST(FillWarm, TwoThreadsMakeEveryPageForSomebodyWhoWaits) {
+  const UniqueFd fd = memory(192 * kMiB + 4096);
+  const auto kind = fill_warm(fd.get(), 192 * kMiB + 4096, [] { return true; }, true);
+  ASSERT_TRUE(kind.is_ok()) << kind.status().to_string();
+  EXPECT_EQ(*os::resident_bytes(fd.get()), 192 * kMiB + 4096);
+}
+
+TEST(FillWarm, BothThreadsStopWhenTheyAreToldTo) {
+  const UniqueFd fd = memory(512 * kMiB);
+  int steps = 0;
+  EXPECT_FALSE(fill_warm(fd.get(), 512 * kMiB, [&] { return ++steps < 2; }, true).is_ok());
+  EXPECT_LT(*os::resident_bytes(fd.get()), 512 * kMiB);
+}
+
 TEST(FillWarm, StopsWhenItIsToldTo) {
   const UniqueFd fd = memory(256 * kMiB);
   int steps = 0;
