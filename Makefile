@@ -48,7 +48,7 @@ $(VENV2)/.developed: requirements-pandas2.lock pyproject.toml | system-check
 $(ENVIRONMENTS): .venv-%/.developed: tests/environments/%.lock pyproject.toml | system-check
 	@bash tools/sync_environment.sh $*
 
-environments: $(ENVIRONMENTS)  ## create the environments with other versions of NumPy, Arrow, pandas and Polars
+environments: $(ENVIRONMENTS)  ## create the environments with other versions of NumPy, Arrow, pandas and Polars, and one with JAX
 
 build: setup  ## build the daemon and the extension, beside the Python sources
 	@bash tools/build.sh dev product $(JOBS)
@@ -62,7 +62,7 @@ test-fast: cpp-tests  ## C++ unit tests, and Python tests that are not slow; und
 test: cpp-tests $(VENV2)/.developed  ## unit tests, also under sanitizers; Python, orchestrators, Kubernetes, documentation
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
-test-exhaustive: cpp-tests environments  ## tests that take minutes or downloads: a wheel installed, five other environments, whole benchmark runs
+test-exhaustive: cpp-tests environments  ## tests that take minutes or downloads: a wheel installed, six other environments, whole benchmark runs
 	@$(PY) tools/run_tests.py exhaustive
 
 test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm
@@ -97,7 +97,7 @@ bench: build  ## compare with other stores and the machine's limits, about 35 mi
 bench-quick: build  ## compare with another commit, BENCH_AGAINST=REV (default: HEAD); report only
 	@$(PY) -m benchmarks quick --against $(BENCH_AGAINST) $(BENCH_ARGS)
 
-soak: build  ## random clients, kills and stops, checked against a model; ENTREPOT_SOAK_SECONDS (600) per store, two stores
+soak: build  ## random clients, kills and stops, checked against a model; ENTREPOT_SOAK_SECONDS (600) per store, two stores; and of values made in the store
 	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s
 
 fuzz: setup  ## fuzz untrusted input with libFuzzer (needs clang) and Atheris; ENTREPOT_FUZZ_SECONDS (60) per target
