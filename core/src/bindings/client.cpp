@@ -68,8 +68,7 @@ std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout)
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Status& status = results[i].status;
       if (!status.is_ok() && failure.is_ok()) {
-        failure = items.size() == 1 ? status
-                                    : status.with_context(concat("value ", begin + i, " of ", items.size()));
+        failure = items.size() == 1 ? status : status.with_context(concat("value ", begin + i, " of ", items.size()));
       }
       is_unanswered = is_unanswered || status.code() == Code::kStoreUnavailable || status.code() == Code::kTimeout;
       done.push_back(sealed(results[i], payload_bytes(put_items[i])));
