@@ -62,7 +62,7 @@ def make_arrow(chance: random.Random) -> Any:
     table = pa.table({"n": numbers, "half": pc.call_function("multiply", [numbers, 0.5])})
     steps: list[Callable[[], Any]] = [
         lambda: table,
-        lambda: table.filter(pc.equal(pc.bit_wise_and(numbers, 3), 0)),
+        lambda: table.filter(pc.call_function("less", [numbers, count * 3 // 2])),
         lambda: table.append_column("text", pc.cast(numbers, pa.large_string())),
         lambda: table.slice(count // 4),
     ]

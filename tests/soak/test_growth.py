@@ -65,7 +65,7 @@ def sample(seconds: float, **changes: Any) -> Sample:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "complaint"),
     [
         ({"mappings": 600}, "mappings grew from 500 to 600"),
         ({"descriptors": 40}, "descriptors grew from 20 to 40"),
@@ -80,12 +80,12 @@ def sample(seconds: float, **changes: Any) -> Sample:
         ({"mappings": 510, "descriptors": 22, "segments": 30, "leased_bytes": 4 * MIB, "waited": False}, ""),
     ],
 )
-def test_growth_is_seen(changes: dict[str, Any], told: str) -> None:
+def test_growth_is_seen(changes: dict[str, Any], complaint: str) -> None:
     steady = [sample(float(seconds)) for seconds in range(50, 70)]
     changed = [*steady[:15], sample(65.0, **changes), *steady[16:]]
     assert describe_growth(steady) == []
-    found = describe_growth(changed)
-    assert (told in found[0]) if told else not found
+    complaints = describe_growth(changed)
+    assert (complaint in complaints[0]) if complaint else not complaints
 
 
 def test_too_few_samples_are_no_proof() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
 import zoneinfo
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,6 @@ import pytest
 from entrepot.codec import CopyMode
 from entrepot.errors import UnsupportedType
 from entrepot_io.codecs import pandas_frames
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from pandas_equality import assert_same
 
 ROWS = 100

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +13,6 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from pandas_equality import assert_same
 
 PROPERTY = settings(
