@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import entrepot
 import numpy as np
 import pytest
-from entrepot._core import PROTOCOL
 from entrepot.cli import main
 from spawned_programs import read_line, send_line
 
@@ -303,56 +297,3 @@ def test_the_status_shows_who_holds_and_who_waits(
     lines = [line.split() for line in output.splitlines()]
     assert any(line[:1] == [str(holder.pid)] and "for" in line for line in lines)
     assert any(line[:1] == [str(waiter.pid)] and "waiting" in line for line in lines)
-
-
-class OlderDaemon:
-    """Passes everything between clients and a daemon, but says that the daemon is one minor version older."""
-
-    def __init__(self, path: str, daemon_path: str) -> None:
-        self._daemon_path = daemon_path
-        self._sockets: list[socket.socket] = []
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(path)
-        self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(self._daemon_path)
-                self._sockets += [client, server]
-                threading.Thread(target=self._pass_on, args=(client, server, False), daemon=True).start()
-                threading.Thread(target=self._pass_on, args=(server, client, True), daemon=True).start()
-
-    @staticmethod
-    def _pass_on(source: socket.socket, target: socket.socket, replies: bool) -> None:
-        with suppress(OSError):
-            while True:
-                data, descriptors, _, _ = socket.recv_fds(source, 1 << 20, 16)
-                if not data:
-                    return target.shutdown(socket.SHUT_WR)
-                if replies:  # the reply to Hello: a header of 24 bytes, then the major and the minor version
-                    replies = False
-                    data = data[:26] + struct.pack("<H", PROTOCOL[1] - 1) + data[28:]
-                socket.send_fds(target, [data], descriptors)
-                for descriptor in descriptors:
-                    os.close(descriptor)
-
-    def close(self) -> None:
-        for used in [self._listener, *self._sockets]:
-            with suppress(OSError):
-                used.shutdown(socket.SHUT_RDWR)
-            used.close()
-
-
-def test_an_older_daemon_has_none_and_does_everything_else(daemon: Any, socket_folder: Path) -> None:
-    older = OlderDaemon(f"{socket_folder}/older.sock", daemon.address.removeprefix("unix://"))
-    try:
-        with entrepot.connect(f"unix://{socket_folder}/older.sock", scope="tests") as store:
-            store.get(store.put(np.ones(MIB)))
-            with pytest.raises(entrepot.VersionMismatch, match=r"has no reservations yet: run 'entrepot upgrade'"):
-                store.reserve(MIB)
-    finally:
-        older.close()

@@ -130,9 +130,9 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   void value_freed();  // some time after it, idle leases are returned
 
   // --- reservations (client/reservations.cpp)
-  // Reserves memory for what this process is going to seal; returns its number. kStoreFull: not in time, or never;
-  // kVersionMismatch: the daemon is older. It ends with end_reservation(), close(), or this process. A restarted daemon
-  // gets it back when this client reconnects.
+  // Reserves memory for what this process is going to seal; returns its number. kStoreFull: not in time, or never.
+  // It ends with end_reservation(), close(), or this process. A restarted daemon gets it back when this client
+  // reconnects.
   [[nodiscard]] Result<std::uint32_t> reserve(std::uint64_t bytes, const Wait& wait, const Interrupt& interrupt);
   [[nodiscard]] Result<ReservationReply> reservation(std::uint32_t number, const Interrupt& interrupt);
   // Ends it and returns what it was, if it was held and the daemon answers soon. Never waits for a reconnect.

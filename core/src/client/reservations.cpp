@@ -1,24 +1,14 @@
 // Reservations: memory that the store promises this process for what it is going to seal.
-#include "base/text.h"
 #include "client/client.h"
 
 namespace entrepot {
 namespace {
 
-constexpr std::uint16_t kSinceMinor = 3;
 constexpr std::uint64_t kEndMs = 1'000;
 
 }  // namespace
 
 Result<std::uint32_t> Client::reserve(std::uint64_t bytes, const Wait& wait, const Interrupt& interrupt) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (server_.protocol_minor < kSinceMinor) {
-      return Status(Code::kVersionMismatch,
-                    concat("the daemon (version ", server_.daemon_version, ") speaks protocol ", server_.protocol_major,
-                           ".", server_.protocol_minor, ", which has no reservations yet: run 'entrepot upgrade'"));
-    }
-  }
   const std::uint32_t number = last_reservation_.fetch_add(1, std::memory_order_relaxed) + 1;
   // Sent again if the connection ends: until it is answered, nobody holds it.
   auto granted = call(MessageType::kReserve, to_wire(ReserveRequest{number, bytes, wait.remaining_ms(), 0}),

@@ -12,6 +12,9 @@ import pyarrow as pa
 import pytest
 from entrepot.codec import CopyMode, unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 
 def view_of(array: Any) -> memoryview:
@@ -26,6 +29,28 @@ class Holder:
     other: Any = None
 
 
+class Slotted:
+    """An object with slots, a state of its own, and one of its parts twice."""
+
+    __slots__ = ("first", "second")
+
+    def __init__(self, part: Any) -> None:
+        self.first = part
+        self.second = part
+
+    def __getstate__(self) -> Any:
+        return {"part": self.first}
+
+    def __setstate__(self, state: Any) -> None:
+        self.first = self.second = state["part"]
+
+
+class Named(dict[str, Any]):
+    """A subclass of a plain type, with an attribute."""
+
+    label: Any = None
+
+
 class Unpicklable:
     def __reduce__(self) -> Any:
         raise RuntimeError("not me")
@@ -33,6 +58,69 @@ class Unpicklable:
 
 class Local:
     pass
+
+
+@st.composite
+def named(draw: Any, inner: st.SearchStrategy[Any]) -> Named:
+    value = Named(draw(st.dictionaries(st.text(max_size=5), inner, max_size=3)))
+    value.label = draw(inner)
+    return value
+
+
+parts = (
+    st.none()
+    | st.integers()
+    | st.text(max_size=20)
+    | st.integers(0, 10_000).map(lambda size: bytes(range(256)) * (size // 256))
+    | hnp.arrays(st.sampled_from(["i1", "f8", "c16", "M8[s]", "<U3", "?"]), hnp.array_shapes(max_dims=3, max_side=9))
+    | st.integers(0, 3000).map(np.arange)
+    | st.integers(0, 3000).map(lambda size: pa.table({"n": np.arange(size)}).slice(size // 3))
+    | st.integers(0, 3000).map(lambda size: pd.DataFrame({"n": np.arange(size), "t": "x"}))
+    | st.integers(0, 3000).map(lambda size: pl.DataFrame({"n": np.arange(size)}))
+)
+objects = st.recursive(
+    parts,
+    lambda inner: (
+        st.builds(Holder, inner, inner)
+        | inner.map(Slotted)
+        | named(inner)
+        | st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.integers(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def same(back: Any, value: Any) -> bool:
+    """Exact equality of generated objects: types, parts, and that what is one part twice is so again."""
+    if type(back) is not type(value):
+        return False
+    if isinstance(value, np.ndarray):
+        return (back.dtype, back.shape, back.tobytes()) == (value.dtype, value.shape, value.tobytes())
+    if isinstance(value, (pa.Table, pd.DataFrame, pl.DataFrame)):
+        return bool(back.equals(value))
+    if isinstance(value, Holder):
+        return same(back.value, value.value) and same(back.other, value.other)
+    if isinstance(value, Slotted):
+        return back.first is back.second and same(back.first, value.first)
+    if isinstance(value, dict):
+        labels = not isinstance(value, Named) or same(back.label, value.label)
+        return labels and list(back) == list(value) and all(same(back[key], value[key]) for key in value)
+    if isinstance(value, (list, tuple)):
+        return len(back) == len(value) and all(map(same, back, value))
+    return bool(back == value)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(value=objects, other=objects, copy=st.sampled_from(["never", "on_write", "always"]))
+def test_any_object_comes_back_the_same(round_trip: Any, value: Any, other: Any, copy: CopyMode) -> None:
+    assert same(round_trip(value, copy, allow_pickle=True), value)
+    shared = Holder(value, other)
+    back = round_trip([shared, Holder(shared, other)], copy, allow_pickle=True)
+    assert same(back, [shared, Holder(shared, other)])
+    assert back[1].value is back[0]
+    assert (back[1].other is back[0].other) or isinstance(other, (int, str, bytes, tuple))
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 1_000_000])

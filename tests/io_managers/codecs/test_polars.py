@@ -10,9 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 from entrepot._codecs.builtin import codec_specs as builtin_specs
-from entrepot.codec import CodecRegistry, Decoder, Encoder, Node, unpack_tree
+from entrepot.codec import CodecRegistry, CopyMode, Decoder, Encoder, Node, unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType
 from entrepot_io.codecs import codec_specs, polars_frames
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing.parametric import dataframes, series
 
 NEWEST = pl.CompatLevel.newest()
 REGISTRY = CodecRegistry([*builtin_specs(), *codec_specs()], entry_points=False)
@@ -88,6 +91,39 @@ def test_slices_of_nested_columns(round_trip: Any, name: str) -> None:
         for length in range(4):
             part = value.slice(start, length)
             assert round_trip(part).rows() == part.rows()
+
+
+PROPERTY = settings(
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
+GENERATED = [
+    *(pl.Int8, pl.Int16, pl.Int64, pl.UInt8, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64, pl.Boolean),
+    *(pl.String, pl.Binary, pl.Date, pl.Time, pl.Datetime, pl.Duration, pl.Decimal, pl.Categorical, pl.Enum, pl.Null),
+    *(pl.List, pl.Array, pl.Struct),
+]
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
+
+
+@PROPERTY
+@given(
+    data=st.data(), frame=dataframes(allowed_dtypes=GENERATED, max_size=9), copy=st.sampled_from(["never", "always"])
+)
+def test_any_frame_and_slice_comes_back(round_trip: Any, data: Any, frame: Any, copy: CopyMode) -> None:
+    start, length = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))
+    order = data.draw(st.permutations(frame.columns))
+    for value in (frame, frame.slice(start, length), frame.select(order), pl.concat([frame, frame])):
+        assert_same(round_trip(value, copy), value)  # not its chunks: Polars joins those of one row
+
+
+@PROPERTY
+@given(data=st.data(), values=series(allowed_dtypes=GENERATED, name=names, max_size=9))
+def test_any_series_and_slice_comes_back(round_trip: Any, data: Any, values: Any) -> None:
+    start, length = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))
+    for value in (values, values.slice(start, length), values.rechunk()):
+        assert_same(round_trip(value), value)
 
 
 @pytest.mark.parametrize("value", [pl.DataFrame(), pl.DataFrame({"": [1]}), pl.DataFrame({"": [1], "b": [2]})], ids=str)
@@ -230,6 +266,13 @@ def test_objects_in_columns(put: Any, round_trip: Any) -> None:
     assert back["o"].to_list() == value["o"].to_list()
     with pytest.raises(UnsupportedType, match="pickling is switched off"):
         put(value)
+
+
+def test_a_name_that_arrow_cannot_hold_is_pickled(put: Any, round_trip: Any) -> None:
+    for value in (pl.Series("a\0b", [1, 2]), pl.DataFrame({"a\0b": [1, 2]})):
+        assert_same(round_trip(value, allow_pickle=True), value)
+        with pytest.raises(UnsupportedType, match="Arrow cannot represent the columns"):
+            put(value)
 
 
 @pytest.mark.skipif(not hasattr(pl, "Int128"), reason="this Polars has no 128-bit integers")

@@ -10,15 +10,18 @@ import pandas as pd
 import pytest
 from entrepot.codec import CopyMode, Node, pack_tree, unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType, VersionMismatch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Ridge, SGDClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import all_estimators
 
 CHANCE = np.random.default_rng(1)
@@ -94,6 +97,61 @@ def test_arrays_are_not_copied(put: Any, name: str) -> None:
     assert arrays_in(back), "there is something to look at"
     assert unshared(stored, back) == []
     assert unshared(stored, model), "the control: the original is elsewhere"
+
+
+positive = st.floats(1e-6, 1e3)
+GENERATED: list[tuple[Any, dict[str, st.SearchStrategy[Any]]]] = [
+    (Ridge, {"alpha": positive, "fit_intercept": st.booleans(), "solver": st.sampled_from(["auto", "svd", "lsqr"])}),
+    (
+        DecisionTreeRegressor,
+        {"max_depth": st.none() | st.integers(1, 12), "min_samples_leaf": st.integers(1, 9) | st.floats(0.01, 0.4)},
+    ),
+    (
+        SGDClassifier,
+        {
+            "loss": st.sampled_from(["hinge", "log_loss", "huber"]),
+            "alpha": positive,
+            "class_weight": st.none() | st.just("balanced") | st.fixed_dictionaries({0: positive, 1: positive}),
+        },
+    ),
+    (KNeighborsClassifier, {"n_neighbors": st.integers(1, 20), "weights": st.sampled_from(["uniform", "distance"])}),
+    (StandardScaler, {"with_mean": st.booleans(), "with_std": st.booleans()}),
+    (
+        OneHotEncoder,
+        {
+            "sparse_output": st.booleans(),
+            "dtype": st.sampled_from([np.float32, np.int8]),
+            "handle_unknown": st.just("ignore"),
+            "min_frequency": st.none() | st.integers(1, 50) | st.floats(0.01, 0.5),
+        },
+    ),
+]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), copy=st.sampled_from(["never", "on_write", "always"]))
+def test_any_parameters_and_sizes_come_back(put: Any, data: Any, copy: CopyMode) -> None:
+    cls, options = data.draw(st.sampled_from(GENERATED))
+    model = cls(**data.draw(st.fixed_dictionaries({}, optional=options)))
+    if "random_state" in model.get_params():
+        model.set_params(random_state=data.draw(st.integers(0, 99)))
+    unfitted = put(model, allow_pickle=True).get(copy, allow_pickle=True)
+    assert (type(unfitted), unfitted.get_params()) == (type(model), model.get_params())
+    first, count = data.draw(st.integers(0, 500)), data.draw(st.integers(40, 400))
+    rows = ROWS[first : first + count, : data.draw(st.integers(1, 20))].round(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that some did not converge
+        model.fit(rows, LABELS[first : first + count])
+    stored = put([model, rows], allow_pickle=True)
+    back, its_rows = stored.get(copy)
+    assert (type(back), back.get_params()) == (type(model), model.get_params())
+    assert unshared(stored, back) == []
+    method = "transform" if hasattr(model, "transform") else "predict"
+    expected, got = getattr(model, method)(rows), getattr(back, method)(its_rows)
+    if hasattr(expected, "toarray"):
+        expected, got = expected.toarray(), got.toarray()
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_sparse_text_and_columns_of_a_frame(put: Any) -> None:

@@ -9,6 +9,8 @@ import entrepot
 import pytest
 from entrepot.codec import Node, default_registry, unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="PyTorch is large: tested where it is installed")
 KINDS = ["float32", "float64", "float16", "bfloat16", "int8", "int64", "uint8", "bool", "complex64"]
@@ -23,6 +25,26 @@ def test_the_same_tensor_comes_back(put: Callable[..., Any], kind: str, shape: t
     assert restored.dtype == value.dtype
     assert restored.shape == value.shape
     assert torch.equal(restored, value)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), copy=st.sampled_from(["never", "on_write", "always"]))
+def test_any_tensor_and_view_comes_back(put: Callable[..., Any], data: Any, copy: Any) -> None:
+    kind = getattr(torch, data.draw(st.sampled_from(KINDS)))
+    shape = data.draw(st.lists(st.integers(0, 6), max_size=4))
+    count = int(torch.Size(shape).numel())
+    numbers = data.draw(st.lists(st.integers(-100, 100), min_size=count, max_size=count))
+    value = torch.tensor(numbers, dtype=torch.int64).reshape(shape).to(kind)
+    view = value.permute(data.draw(st.permutations(range(value.ndim))))
+    if view.ndim:
+        view = view[data.draw(st.sampled_from([slice(None), slice(1, None), slice(None, None, 2)]))]
+    if kind.is_floating_point:
+        value.requires_grad_(data.draw(st.booleans()))
+    for tensor in (value, view):
+        back = put({"a": [tensor]}).get(copy)["a"][0]
+        assert (type(back), back.dtype, back.shape) == (type(tensor), tensor.dtype, tensor.shape)
+        assert back.requires_grad == tensor.requires_grad
+        assert torch.equal(back, tensor)
 
 
 def test_orders_of_axes_and_gradients(put: Callable[..., Any]) -> None:

@@ -942,7 +942,6 @@ class Store:
             StoreFull: it was not granted in time; the message says who has reserved what. Or it is more than this store
                 could ever reserve: at once, with the number of bytes that it could.
             InvalidArgument: the size or the timeout is none.
-            VersionMismatch: the daemon is older and has no reservations.
             StoreUnavailable: the daemon cannot be reached.
             Timeout: the daemon did not answer.
         """

@@ -1,0 +1,77 @@
+"""A daemon that is one minor version of the protocol older: it is used without what it does not have."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import numpy as np
+from entrepot._core import PROTOCOL
+
+OPEN_RINGS = 48  # the type in a frame's header
+
+
+class OlderDaemon:
+    """Passes everything between clients and a daemon, but says that the daemon is one minor version older."""
+
+    def __init__(self, path: str, daemon_path: str) -> None:
+        self.requests_for_rings = 0
+        self._daemon_path = daemon_path
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._daemon_path)
+                self._sockets += [client, server]
+                threading.Thread(target=self._pass_on, args=(client, server, False), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(server, client, True), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, replies: bool) -> None:
+        with suppress(OSError):
+            while True:
+                data, descriptors, _, _ = socket.recv_fds(source, 1 << 20, 16)
+                if not data:
+                    return target.shutdown(socket.SHUT_WR)
+                if len(data) >= 6 and struct.unpack_from("<H", data, 4)[0] == OPEN_RINGS:
+                    self.requests_for_rings += 1
+                if replies:  # the reply to Hello: a header of 24 bytes, then the major and the minor version
+                    replies = False
+                    data = data[:26] + struct.pack("<H", PROTOCOL[1] - 1) + data[28:]
+                socket.send_fds(target, [data], descriptors)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def close(self) -> None:
+        for used in [self._listener, *self._sockets]:
+            with suppress(OSError):
+                used.shutdown(socket.SHUT_RDWR)
+            used.close()
+
+
+def test_it_is_used_through_the_socket_alone(daemon: Any, socket_folder: Path) -> None:
+    older = OlderDaemon(f"{socket_folder}/older.sock", daemon.address.removeprefix("unix://"))
+    try:
+        with entrepot.connect(f"unix://{socket_folder}/older.sock", scope="tests") as store:
+            array = np.arange(100_000)
+            assert np.array_equal(store.get(store.put(array)), array)
+            values = [f"value {number}".encode() for number in range(300)]
+            oids = [store.put(value) for value in values]
+            assert [store.get(oid) for oid in oids] == values
+            assert store.get_many(store.put_many(values)) == values
+            store.reserve(1 << 20).release()
+    finally:
+        older.close()
+    assert older.requests_for_rings == 0
