@@ -467,7 +467,7 @@ def test_a_get_makes_no_system_call_and_a_put_only_what_it_cannot_avoid() -> Non
     assert sum(get.client.values()) == 0
     assert sum(get.server.values()) == 0
     assert put.client["getrandom"] >= 1  # its ID
-    assert 0 < sum(put.server.values())  # the daemon looks at its sockets, and sleeps
+    assert sum(put.server.values()) > 0  # the daemon looks at its sockets, and sleeps
 
 
 @pytest.mark.exhaustive
