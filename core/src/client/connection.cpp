@@ -100,7 +100,8 @@ void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
   }
 }
 
-// If the daemon refuses, for lack of memory or descriptors, requests use the socket, as before.
+// If the daemon refuses or does not answer in time, or this process has no memory or descriptors for them, requests use
+// the socket, as before; the daemon uses the rings only once the client does.
 void Connection::open_rings() {
   auto frame = call(MessageType::kOpenRings, to_wire(Empty{}), {}, os::Deadline::after_ms(kOpenRingsMs), {});
   OpenRingsReply reply;

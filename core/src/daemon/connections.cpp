@@ -143,11 +143,12 @@ void Connections::open_rings(Connection& connection, std::uint64_t number) {
   std::vector<UniqueFd> fds;
   fds.push_back(std::move(created->fd));
   reply(connection.owner_, number, OpenRingsReply{kRingBytes}, std::move(fds));
-  connection.rings_ = std::move(created->rings);  // after the answer, which goes through the socket
+  connection.rings_ = std::move(created->rings);
   charge_buffers(connection);
 }
 
 void Connections::poll_ring(Connection& connection) {
+  connection.has_used_rings_ = true;
   connection.rings_->request_consumer.wake_up();
   if (!std::exchange(connection.is_polled_, true)) polled_.push_back(&connection);
 }
@@ -191,7 +192,7 @@ void Connections::send(std::uint64_t owner, MessageType type, std::uint64_t requ
                        std::vector<UniqueFd> fds) {
   Connection* connection = find(owner);
   if (connection == nullptr || connection->is_closing_) return;  // it has ended; nobody waits for this
-  if (connection->rings_ && fds.empty() && body.size() <= kMaxRingBodyBytes) {
+  if (connection->has_used_rings_ && fds.empty() && body.size() <= kMaxRingBodyBytes) {
     RingProducer& ring = connection->rings_->response_producer;
     if (ring.push({kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), 0, request}, body)) {
       if (!ring.must_wake()) return;

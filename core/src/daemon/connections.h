@@ -6,9 +6,12 @@
 // A connection that fails while it is in use is only marked as closing, and closed once nobody uses it: after its event,
 // or in the same or next turn of the event loop. Nothing is read from it or sent to it meanwhile.
 //
-// rings of a connection (net/frame_ring.h): none ──open_rings()──▶ asleep ──RingFilled from the client──▶ polled
-//                                                                     ▲                                       │
-//                                                                     └──the thread is going to sleep─────────┘
+// rings of a connection (net/frame_ring.h): none ──open_rings()──▶ unused ──RingFilled from the client──▶ polled
+//                                                                     RingFilled from the client ▲ │
+//                                                                                                │ ▼
+//                                                                          asleep ◀──the thread is going to sleep
+//
+// Until the client has sent the first RingFilled, nobody knows whether it has them, and responses use the socket.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +69,7 @@ class Connection {
   bool is_closing_ = false;
   bool watches_write_ = false;
   std::unique_ptr<FrameRings> rings_;  // null until the client asks for them
+  bool has_used_rings_ = false;        // the client has
   bool is_polled_ = false;             // its ring of requests is
   std::uint64_t waiting_ = 0;          // cost of its waiting requests
   std::uint64_t charged_bytes_ = 0;    // bytes of its buffers that are charged to the budget
