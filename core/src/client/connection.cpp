@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "client/daemon_timeout.h"
+#include "net/frame_socket.h"
 #include "os/events.h"
 #include "os/socket.h"
 
@@ -87,10 +88,7 @@ Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> b
 void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || broken()) return;
-  FrameHeader header{kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), 0, 0};
-  std::vector<std::uint8_t> frame(sizeof(header) + body.size());
-  std::memcpy(frame.data(), &header, sizeof(header));
-  if (!body.empty()) std::memcpy(frame.data() + sizeof(header), body.data(), body.size());
+  const std::vector<std::uint8_t> frame = frame_bytes(type, 0, body, 0);
   const auto sent = os::send_some(socket_.get(), frame);
   if (sent.is_ok() && !sent->would_block && sent->bytes < frame.size()) {
     // Part of the frame was sent: the rest must follow, or the next frame would be garbage.
@@ -116,18 +114,12 @@ void Connection::open_rings() {
 
 Status Connection::send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                         std::span<const int> fds) {
-  const FrameHeader header{
-      kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), static_cast<std::uint32_t>(fds.size()), request};
-  if (FrameRings* const rings = rings_.load(std::memory_order_acquire); rings != nullptr) {
-    const std::unique_lock lock(send_mutex_);
-    if (rings->request_producer.push(header, body)) {
-      return rings->request_producer.must_wake()
-                 ? send_locked({kFrameMagic, MessageType::kRingFilled, 0, 0, 0, 0}, {}, {})
-                 : Status::ok();
-    }
-  }
+  const FrameHeader header = frame_header(type, request, body.size(), fds.size());
   const std::lock_guard lock(send_mutex_);
-  return send_locked(header, body, fds);
+  FrameRings* const rings = rings_.load(std::memory_order_acquire);
+  if (rings == nullptr || !rings->request_producer.push(header, body)) return send_locked(header, body, fds);
+  if (!rings->request_producer.must_wake()) return Status::ok();
+  return send_locked(frame_header(MessageType::kRingFilled, 0, 0), {}, {});
 }
 
 Status Connection::send_locked(const FrameHeader& header, std::span<const std::uint8_t> body,

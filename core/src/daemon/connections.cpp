@@ -194,7 +194,7 @@ void Connections::send(std::uint64_t owner, MessageType type, std::uint64_t requ
   if (connection == nullptr || connection->is_closing_) return;  // it has ended; nobody waits for this
   if (connection->has_used_rings_ && fds.empty() && body.size() <= kMaxRingBodyBytes) {
     RingProducer& ring = connection->rings_->response_producer;
-    if (ring.push({kFrameMagic, type, 0, static_cast<std::uint32_t>(body.size()), 0, request}, body)) {
+    if (ring.push(frame_header(type, request, body.size()), body)) {
       if (!ring.must_wake()) return;
       type = MessageType::kRingFilled;
       request = 0;

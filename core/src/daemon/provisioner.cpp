@@ -104,11 +104,7 @@ Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bo
     second = fill_part(fd, mapping, middle, bytes, [&] { return !is_cancelled.load(std::memory_order_relaxed); });
   });
   if (!helper.is_ok()) return fill_part(fd, mapping, 0, bytes, should_continue);
-  const Result<MemoryKind> first = fill_part(fd, mapping, 0, middle, [&] {
-    const bool continues = should_continue();
-    if (!continues) is_cancelled.store(true, std::memory_order_relaxed);
-    return continues;
-  });
+  const Result<MemoryKind> first = fill_part(fd, mapping, 0, middle, should_continue);
   if (!first.is_ok()) is_cancelled.store(true, std::memory_order_relaxed);
   helper->join();
   if (!first.is_ok()) return first;

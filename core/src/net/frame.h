@@ -1,6 +1,7 @@
 // Frame header and message types of the local socket protocol; see net/protocol.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -63,6 +64,11 @@ struct FrameHeader {
   std::uint64_t request;
 };
 static_assert(sizeof(FrameHeader) == 24);
+
+[[nodiscard]] constexpr FrameHeader frame_header(MessageType type, std::uint64_t request, std::size_t body_bytes,
+                                                 std::size_t fds = 0) {
+  return {kFrameMagic, type, 0, static_cast<std::uint32_t>(body_bytes), static_cast<std::uint32_t>(fds), request};
+}
 
 struct ErrorBody {
   Code code{};

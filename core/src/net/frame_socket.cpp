@@ -10,12 +10,7 @@ namespace entrepot {
 
 std::vector<std::uint8_t> frame_bytes(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                                       std::size_t fds) {
-  FrameHeader header{};
-  header.magic = kFrameMagic;
-  header.type = type;
-  header.body_bytes = static_cast<std::uint32_t>(body.size());
-  header.fd_count = static_cast<std::uint32_t>(fds);
-  header.request = request;
+  const FrameHeader header = frame_header(type, request, body.size(), fds);
   std::vector<std::uint8_t> bytes(sizeof(header) + body.size());
   std::memcpy(bytes.data(), &header, sizeof(header));
   if (!body.empty()) std::memcpy(bytes.data() + sizeof(header), body.data(), body.size());

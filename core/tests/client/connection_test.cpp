@@ -172,7 +172,7 @@ class RingDaemon {
     if (offers_ == Rings::kOpened) rings_ = std::move(created.rings);
   }
   void reply(std::uint64_t request, const std::vector<std::uint8_t>& body) {
-    const FrameHeader header{kFrameMagic, MessageType::kReply, 0, static_cast<std::uint32_t>(body.size()), 0, request};
+    const FrameHeader header = frame_header(MessageType::kReply, request, body.size());
     if (rings_ && rings_->response_producer.push(header, body)) {
       const bool wakes = rings_->response_producer.must_wake();
       EXPECT_TRUE(!wakes || frames_.send(MessageType::kRingFilled, 0, {}).is_ok());
@@ -225,28 +225,26 @@ TEST_F(ConnectionTest, ThreadsShareRings) {
   connection.reset();
 }
 
-TEST_F(ConnectionTest, WithoutRingsTheSocketGoesOn) {
-  connection->set_daemon(1, kProtocolMinor);
-  RingDaemon daemon(peer, RingDaemon::Rings::kRefused);
+// All requests are answered through the socket.
+void expect_no_rings(std::unique_ptr<Connection> connection, const UniqueFd& peer, std::uint16_t protocol_minor,
+                     RingDaemon::Rings offers) {
+  connection->set_daemon(1, protocol_minor);
+  RingDaemon daemon(peer, offers);
   EXPECT_EQ(echo(*connection, 300, 0), 0);
   EXPECT_EQ(daemon.from_ring(), 0);
   connection.reset();
+}
+
+TEST_F(ConnectionTest, WithoutRingsTheSocketGoesOn) {
+  expect_no_rings(std::move(connection), peer, kProtocolMinor, RingDaemon::Rings::kRefused);
 }
 
 TEST_F(ConnectionTest, RingsOfAnotherSizeAreNotUsed) {
-  connection->set_daemon(1, kProtocolMinor);
-  RingDaemon daemon(peer, RingDaemon::Rings::kOfOtherSize);
-  EXPECT_EQ(echo(*connection, 300, 0), 0);
-  EXPECT_EQ(daemon.from_ring(), 0);
-  connection.reset();
+  expect_no_rings(std::move(connection), peer, kProtocolMinor, RingDaemon::Rings::kOfOtherSize);
 }
 
 TEST_F(ConnectionTest, AnOlderDaemonIsNotAskedForRings) {
-  connection->set_daemon(1, 3);
-  RingDaemon daemon(peer, RingDaemon::Rings::kOpened);
-  EXPECT_EQ(echo(*connection, 300, 0), 0);
-  EXPECT_EQ(daemon.from_ring(), 0);
-  connection.reset();
+  expect_no_rings(std::move(connection), peer, 3, RingDaemon::Rings::kOpened);
 }
 
 TEST_F(ConnectionTest, TimeIsOverAndTheLateAnswerGoesToItsHandler) {

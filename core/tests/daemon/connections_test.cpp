@@ -127,9 +127,8 @@ std::unique_ptr<FrameRings> open_rings(Connections& connections, Connection& con
 }
 
 bool push(FrameRings& rings, std::uint64_t request, std::size_t body_bytes = 0) {
-  return rings.request_producer.push(
-      {kFrameMagic, MessageType::kStatus, 0, static_cast<std::uint32_t>(body_bytes), 0, request},
-      std::vector<std::uint8_t>(body_bytes));
+  return rings.request_producer.push(frame_header(MessageType::kStatus, request, body_bytes),
+                                     std::vector<std::uint8_t>(body_bytes));
 }
 
 TEST_F(ConnectionsTest, ARequestInARingIsAnsweredInTheOther) {

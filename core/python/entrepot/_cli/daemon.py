@@ -200,12 +200,12 @@ def format_status(status: dict[str, Any]) -> str:
         f"free and kept for the next puts {human_bytes(kept_bytes(status))} (warm {human_bytes(status['warm_bytes'])}"
         f"{'' if status['provisioned'] else ', more is being warmed'}), "
         f"free and not taken from the machine {human_bytes(status['budget']['free_bytes'])}",
+        f"warm       {_warm_phrase(status)}",
         f"objects    {status['objects']} in {count_of(status['sessions'], 'session')}, "
         f"{count_of(status['names'], 'name')}, pinned {human_bytes(status['pinned_bytes'])}, "
         f"{status['deferred_frees']} deleted but still being read",
         f"disk       {_disk_phrase(status['spill'])}",
     ]
-    lines.insert(2, f"warm       {_warm_phrase(status)}")
     budget = status["budget"]
     parts = [f"{name.replace('_', ' ')} {human_bytes(nbytes)}" for name, nbytes in budget["items"].items() if nbytes]
     lines.append(f"memory     {human_bytes(budget['granted_bytes'])} taken from the machine: {', '.join(parts)}")
