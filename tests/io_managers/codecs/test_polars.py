@@ -67,8 +67,11 @@ def assert_same(back: Any, value: Any) -> None:
             assert column.to_list() == other.to_list()
         else:
             assert column.equals(other, check_dtypes=True, null_equal=True)
-        for flag in ("SORTED_ASC", "SORTED_DESC"):
-            assert column.flags[flag] == other.flags[flag]
+        for flag, descending in (("SORTED_ASC", False), ("SORTED_DESC", True)):
+            if column.flags[flag] != other.flags[flag]:  # importing chunks of one row or of nulls, Polars sees it
+                assert other.n_chunks() > 1
+                assert column.flags[flag]
+                assert other.is_sorted(descending=descending)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -129,6 +132,19 @@ def test_any_series_and_slice_comes_back(round_trip: Any, data: Any, values: Any
 @pytest.mark.parametrize("value", [pl.DataFrame(), pl.DataFrame({"": [1]}), pl.DataFrame({"": [1], "b": [2]})], ids=str)
 def test_shapes_and_names(round_trip: Any, value: pl.DataFrame) -> None:
     assert_same(round_trip(value), value)
+
+
+@pytest.mark.parametrize(
+    "chunks", [([1], [2, 0]), ([2], [1, 9]), ([None], [None, 0]), ([None] * 3, [None] * 2)], ids=str
+)
+def test_chunks_that_polars_sees_are_sorted(round_trip: Any, chunks: tuple[list[int | None], ...]) -> None:
+    parts = [pl.DataFrame({"a": rows}, schema={"a": pl.Int8}) for rows in (chunks[0], [*chunks[1], 5])]
+    value = pl.concat(parts, rechunk=False).slice(0, len(chunks[0]) + max(1, len(chunks[1]) - 1))
+    assert value["a"].n_chunks() == 2
+    assert True not in value["a"].flags.values()
+    back = round_trip(value)
+    assert_same(back, value)
+    assert back["a"].to_list() == value["a"].to_list()
 
 
 def test_chunks_stay_apart(round_trip: Any) -> None:
