@@ -98,7 +98,8 @@ def _runs_orchestrators(file: Path) -> bool:
 
 def stages(tier: str, jobs: int) -> list[Stage]:
     """The stages of a tier: ``fast``, ``full``, ``exhaustive`` or ``pandas2``."""
-    pandas2 = Stage("codecs on pandas 2", [_pytest(PYTHON_PANDAS2, "-n", "2", CODEC_TESTS, TWO_ENVIRONMENTS)])
+    codecs = _pytest(PYTHON_PANDAS2, "-n", "2", "-m", "not exhaustive", CODEC_TESTS, TWO_ENVIRONMENTS)
+    pandas2 = Stage("codecs on pandas 2", [codecs])
     if tier == "pandas2":
         return [pandas2]
     if tier == "fast":
