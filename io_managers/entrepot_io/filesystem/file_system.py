@@ -216,7 +216,7 @@ class EntrepotFileSystem(ReadingFileSystem):
     # --- deleting
 
     def rm_file(self, path: str) -> None:
-        """Delete a file. Whoever has it open can go on reading it."""
+        """Delete a file. Readers that have it open can continue."""
         location = self._locate(path)
         with os_errors(location.path):
             file = self._tree.find_existing(location, "delete it with recursive=True")
