@@ -30,6 +30,7 @@ TWO_ENVIRONMENTS = "tests/environments/test_pair.py"
 CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
 # No stage takes a third of this; a hang that escapes every test's own timeout must not hang the whole run.
 STAGE_SECONDS = 1800.0
+PYTHON_PROCESSES = "3"
 ORCHESTRATOR_PROCESSES = "2"
 # Started first, so that no process is left with one of them when the others are done.
 LONGEST_FILES = (
@@ -98,7 +99,8 @@ def _runs_orchestrators(file: Path) -> bool:
 
 def stages(tier: str, jobs: int) -> list[Stage]:
     """The stages of a tier: ``fast``, ``full``, ``exhaustive`` or ``pandas2``."""
-    pandas2 = Stage("codecs on pandas 2", [_pytest(PYTHON_PANDAS2, "-n", "2", CODEC_TESTS, TWO_ENVIRONMENTS)])
+    codecs = _pytest(PYTHON_PANDAS2, "-n", "2", "-m", "not exhaustive", CODEC_TESTS, TWO_ENVIRONMENTS)
+    pandas2 = Stage("codecs on pandas 2", [codecs])
     if tier == "pandas2":
         return [pandas2]
     if tier == "fast":
@@ -117,7 +119,10 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         Stage(name, [_build(preset, jobs), ["ctest", "--preset", preset]], builds=preset)
         for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan"))
     )
-    python = _pytest(PYTHON, "-n", "2", "-m", "not e2e and not exhaustive", "tests")
+    # Many of these wait for a store or a clock. Each process begins with a third of them, so that the fixtures of most
+    # modules are made once, and takes over tests of the others when it is done.
+    shared_out = ["-n", PYTHON_PROCESSES, "--dist", "worksteal"]
+    python = _pytest(PYTHON, *shared_out, "-m", "not e2e and not exhaustive", "tests")
     planned.append(Stage("Python", [python]))
     # Modules named torch_* import PyTorch, which is not in the lock file.
     doctests = [

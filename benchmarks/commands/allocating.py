@@ -1,4 +1,4 @@
-"""What a put costs when the value was made in the store: docs/allocating.md.
+"""The cost of putting a value that was made in the store: docs/allocating.md.
 
     python -m benchmarks.commands.allocating
 

@@ -141,7 +141,7 @@ class WriteBehindQueue:
         error: EntrepotError | None = None
         try:
             error = self._write_with_retries(stores, connections, session, oid)
-        except Exception as unexpected:  # a bug: reported to whoever flushes, and the thread goes on
+        except Exception as unexpected:  # a bug: reported by the next flush, and the thread goes on
             error = EntrepotError(f"{type(unexpected).__name__}: {unexpected}")
         finally:
             with self._changed:

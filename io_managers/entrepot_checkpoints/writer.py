@@ -128,7 +128,7 @@ def write_checkpoint(
             for entry in request.objects:
                 saver.add(entry)
             saver.flush()
-        root.sync_folders(pending)  # whoever sees the manifest may rely on the chunks, even if we crash now
+        root.sync_folders(pending)  # a reader of the manifest may rely on the chunks, even if we crash now
         manifest = manifest_of(request, "entrepot", not incremental, *saver.result())
         if keep_earlier_generations and earlier is not None:
             manifest = _with_earlier_generations(manifest, earlier)

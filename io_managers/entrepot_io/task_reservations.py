@@ -88,7 +88,7 @@ class TaskReservation:
             runs = [*measured, reservation.used][-KEPT_RUNS:]
             put_value(_measurements(self._settings, self._scope), _key(self._pipeline, self._task), runs)
         except EntrepotError as error:
-            log.warning("Entrepot: cannot keep how much task %r has stored: %s", self._task, error)
+            log.warning("Entrepot: cannot record how much task %r stored: %s", self._task, error)
 
 
 def begin_task(settings: Settings, scope: str, pipeline: str, task: str) -> TaskReservation | None:

@@ -1,4 +1,4 @@
-"""What the command line prints: the store's memory and disk, and names as they are."""
+"""Output of the command line: the store's memory and disk, and names as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects occupy: ``entrepot info``, and ``entrepot ls --physical`` against the store's status."""
+"""Memory and disk that objects occupy: ``entrepot info``, and ``entrepot ls --physical`` against the store's status."""
 
 from __future__ import annotations
 

@@ -428,7 +428,7 @@ def test_files_without_an_identity_are_not_cached(
             counts.append(len(counted_files.openings(tmp_path / "log")))
     assert 0 < counts[0] < counts[1] < counts[2]
     assert entries(store) == []
-    assert [record.getMessage().partition(" tells")[0] for record in caplog.records] == ["the file system undated"]
+    assert [record.getMessage().partition(" reports")[0] for record in caplog.records] == ["the file system undated"]
 
 
 def test_files_in_archives_are_not_cached(store: entrepot.Store, tmp_path: Path) -> None:

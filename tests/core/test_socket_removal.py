@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,13 +61,17 @@ def test_the_socket_of_a_recreated_folder_is_recreated(daemon: Any, wait_until: 
         assert store.get(oid) == "kept"
 
 
-def test_the_next_daemon_has_the_socket_too(daemon: Any, wait_until: Callable[..., None]) -> None:
+def test_the_next_daemon_has_the_socket_too(
+    daemon: Any, wait_until: Callable[..., None], python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     """The keeper holds the new socket, and the next daemon accepts on that socket only."""
     with entrepot.connect(daemon.address) as store:
         oid = store.put("kept")
         pid = store.status()["pid"]
         path_of(daemon.address).unlink()
         wait_until(lambda: launcher.is_listening(daemon.address), "the socket to be recreated")
+        # The socket is listening slightly before the keeper has it. The daemon accepts from it only after that.
+        assert python("store.status()").returncode == 0
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not launcher.is_running(pid), "the daemon to be dead")
     with entrepot.connect(daemon.address) as store:

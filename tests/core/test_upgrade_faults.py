@@ -1,4 +1,4 @@
-"""What goes wrong during an upgrade costs the upgrade, never the store."""
+"""Faults during an upgrade: they cost the upgrade, never the store."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What each environment of the matrix has to get: the same value, a value converted in a way that docs/codecs.md names,
-or an error of Entrepot's that names the package.
+"""Expected results in each environment of the matrix: the same value, a value converted in a way that docs/codecs.md
+names, or an error of Entrepot's that names the package.
 
 The first refusal that applies counts. A value to which none applies has to be read.
 """

@@ -159,7 +159,7 @@ def test_a_store_that_is_gone_is_one_warning(
     with caplog.at_level(logging.WARNING, logger="entrepot_io"):
         begun.end(succeeded=True)
     (record,) = (record for record in caplog.records if record.name.startswith("entrepot_io"))
-    assert "cannot keep how much task 'task' has stored" in record.getMessage()
+    assert "cannot record how much task 'task' stored" in record.getMessage()
     caplog.clear()
     close_all()
     monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)

@@ -1,4 +1,4 @@
-"""What ``kedro run`` leaves in the store, under each runner: after a good run, and after a failed one."""
+"""Contents of the store after ``kedro run``, under each runner: after a good run, and after a failed one."""
 
 from __future__ import annotations
 

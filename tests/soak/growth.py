@@ -1,4 +1,4 @@
-"""What a process that makes values in the store holds over time, and whether that grows."""
+"""Memory held over time by a process that makes values in the store, and a check that it does not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where codecs are found: their specs, this package's own and those that other packages provide as entry points."""
+"""Codec specs: this package's own, and those that other packages provide as entry points."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _MAX_SHOWN = 3
 log = logging.getLogger(__name__)
 
 
-class NotLookedAt(Exception):  # noqa: N818: no failure
+class NotLookedAt(Exception):
     """The runs of a scope cannot be checked from here; the message says what is missing."""
 
 

@@ -4,7 +4,7 @@
 //           ▲             │                               │
 //           └──disarm─────┴───────────────────────────────┘
 //
-// Whoever owns the timers waits until next_ns(), and then calls run_due().
+// The owner waits until next_ns(), and then calls run_due().
 #pragma once
 
 #include <cstdint>

@@ -118,7 +118,7 @@ class LeasePool {
                                                                      const LeaseContext& context,
                                                                      const Interrupt& interrupt);
   // The daemon has removed the former segment of this number and created another: nothing of the former is leased any
-  // more. Whoever is still returning a range of it keeps its mapping, and is ignored afterwards. Requires mutex_.
+  // more. A thread that is still returning a range of it keeps its mapping; the return is ignored. Requires mutex_.
   void replace_segment(std::shared_ptr<WritableSegment> fresh);
   [[nodiscard]] bool is_current(const std::shared_ptr<WritableSegment>& memory) const;  // requires mutex_
   [[nodiscard]] bool take_out(const LeasedRange& range);  // of in_use_; false: it is not there. Requires mutex_

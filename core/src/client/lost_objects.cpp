@@ -11,7 +11,6 @@ void LostObjects::add(std::vector<std::uint64_t> fingerprints) {
     fingerprint &= ~kFoundAgain;
   std::ranges::sort(fingerprints);
   fingerprints.erase(std::ranges::unique(fingerprints).begin(), fingerprints.end());
-  if (fingerprints.size() > limit_) fingerprints.resize(limit_);
   if (fingerprints.empty()) return;
   fingerprints.shrink_to_fit();
   size_ += fingerprints.size();

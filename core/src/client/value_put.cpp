@@ -23,12 +23,12 @@ constexpr std::uint64_t kMaxBackOffNs = 8'000'000'000;
 
 Result<LeasedRange> Client::lease_for_value(std::uint64_t bytes) {
   if (!usable_.load(std::memory_order_relaxed)) return Status(Code::kStoreUnavailable, "the store is closed");
-  if (pinned_->control().leases_wanted()) return Status(Code::kStoreFull, "others wait for memory");
+  if (pinned_->control().leases_wanted()) return Status(Code::kStoreFull, "other clients are waiting for memory");
   if (value_bytes_.load(std::memory_order_relaxed) + bytes > server().capacity_bytes / kValueShare) {
-    return Status(Code::kStoreFull, "values that are being made have their share of the store");
+    return Status(Code::kStoreFull, "values under construction already use their share of the store");
   }
   if (os::monotonic_ns() < value_refused_until_ns_.load(std::memory_order_relaxed)) {
-    return Status(Code::kStoreFull, "the store refused a moment ago");
+    return Status(Code::kStoreFull, "the store refused memory a moment ago");
   }
   auto range = leases_.try_allocate(bytes, os::kHugePageBytes, kLeaseWaitMs, kLeaseAnswerMs);
   if (range.is_ok()) {

@@ -123,7 +123,7 @@ Status set_spill_path(std::string_view text, DaemonConfig& config) {
 Status set_size(std::string_view text, DaemonConfig& config) {
   RETURN_IF_ERROR(set_to(config.capacity_bytes, text, parse_bytes));
   if (config.capacity_bytes != 0) return Status::ok();
-  return Status(Code::kInvalidArgument, concat("'", text, "' is no size; without --size, a default applies"));
+  return Status(Code::kInvalidArgument, concat("'", text, "' is not a size; without --size, a default applies"));
 }
 
 Status set_packing(std::string_view text, DaemonConfig& config) {

@@ -1,4 +1,4 @@
-// EventLoop: waits until a descriptor is ready or a deadline has come, and calls whoever registered it.
+// EventLoop: waits until a descriptor is ready or a deadline has come, and calls its callback.
 //
 //   turn: waiting ──a descriptor is ready──▶ its callback, until all have been called ──▶ work that follows all events
 //            ▲ └──the first deadline has come───────────────────────────────────────────▶ ▲ │

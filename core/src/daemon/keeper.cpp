@@ -130,7 +130,7 @@ int Keeper::watch() {
                 "memory are lost. See the log lines above for the cause");
       return end(1);
     }
-    // A signal ends the wait: whoever wants the store gone should not have to wait for a new daemon.
+    // A signal ends the wait: stopping a store must not have to wait for a new daemon.
     const auto woken = os::wait_readable(signals_.get(), os::Deadline::after_ms(restarts_.next_pause_ms()));
     if (woken.is_ok() && *woken) forward_signal();
     if (stopping_) return end(0);

@@ -162,7 +162,7 @@ void KeeperLink::send() {
     const Status changed = channel_watch_.change(watches_write_ ? Interest::kReadAndWrite : Interest::kRead);
     if (!changed.is_ok()) return on_channel_lost(changed);
   }
-  // By a timer, because whoever is answered may be what is being worked on.
+  // By a timer, because the requester that is answered may be the connection that is being processed.
   if (upgrade_ && upgrade_->gave_up && !channel_.has_unsent_upgrade()) upgrade_timer_.arm(0);
   const bool is_new = static_cast<std::int32_t>(keeper_pid_) != keeper_.pid();
   if (state_ == State::kLinked && is_new && channel_.all_sent()) {

@@ -56,7 +56,7 @@ Status lock_store(KeeperLink& link) {
       return Status(Code::kInternal, "the keeper holds a store without its lock: it cannot be adopted safely");
     }
     ASSIGN_OR_RETURN(UniqueFd lock, os::create_store_lock());
-    link.hold(tag, std::move(lock));  // first, so that whoever has any part of the store has its lock
+    link.hold(tag, std::move(lock));  // first, so that no process has a part of the store without its lock
   }
   return os::take_store_lock(link.fd(tag), os::Deadline::after_ms(kLockMs));
 }

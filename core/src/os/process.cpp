@@ -92,7 +92,7 @@ Result<std::string> self_executable() {
 }
 
 std::string host_name() {
-  // A container's own name does not tell where it runs; whoever starts it there knows the node.
+  // A container's own name does not tell where it runs; its creator knows the node, and passes it.
   if (const char* node = std::getenv("ENTREPOT_NODE"); node != nullptr && *node != '\0') {
     return std::string(node).substr(0, kNodeNameMax);
   }

@@ -23,7 +23,7 @@ inline void pause() {
 #endif
 }
 
-// Guarded by whoever polls.
+// Guarded by the thread that polls.
 class SpinGate {
  public:
   explicit SpinGate(std::uint64_t max_ns) : max_ns_(max_ns), possible_(cpu_count() > 1) {}

@@ -65,8 +65,9 @@ class ZstdPacker final : public BlockPacker {
     packer->library_ = library.take();
     packer->level_ = level;
     if (!packer->take_functions() || !packer->take_contexts()) {
-      return unusable(Status(Code::kStoreUnavailable, "libzstd.so.1 lacks a function of Zstandard 1.x, or memory"),
-                      "libzstd1");
+      return unusable(
+          Status(Code::kStoreUnavailable, "libzstd.so.1 lacks a function of Zstandard 1.x, or is out of memory"),
+          "libzstd1");
     }
     return std::unique_ptr<BlockPacker>(std::move(packer));
   }

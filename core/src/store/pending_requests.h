@@ -70,7 +70,7 @@ struct PendingRoom {
   RoomAttempt attempt;
 };
 
-// A request that was executed, and is answered once the manifest on disk says so too.
+// A request that was executed, and is answered once the manifest on disk records it too.
 struct PendingRecord {
   RequestOrigin origin;
   std::uint64_t deadline_ns = 0;

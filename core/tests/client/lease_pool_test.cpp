@@ -336,6 +336,35 @@ TEST(LeasePool, ALeaseWithSeveralDescriptorsIsRefused) {
       << range.status().to_string();
 }
 
+TEST(LeasePool, ADescriptorOfAnotherGenerationIsRefused) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  daemon.falsify = [](LeaseReply& lease) { lease.offset = kSegmentBytes; };
+  ASSERT_EQ(pool.allocate(1000, 64, 0, 0, {}).code(), Code::kInternal);  // the descriptor came with this lease
+  daemon.start_again();
+  daemon.falsify = [](LeaseReply& lease) { lease.segment_generation += 1; };
+  const auto range = pool.allocate(1000, 64, 0, 0, {});
+  EXPECT_EQ(range.code(), Code::kInternal);
+  EXPECT_NE(range.status().message().find("was replaced while leased"), std::string::npos)
+      << range.status().to_string();
+}
+
+TEST(LeasePool, TheSmallestRangeThatFitsIsTaken) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  const auto allocate = [&](std::uint64_t bytes) { return pool.allocate(bytes, 4096, 0, 0, {}).take(); };
+  const LeasedRange first = allocate(3U << 19);
+  const LeasedRange kept = allocate(kGranule);
+  const LeasedRange middle = allocate(1U << 19);
+  const LeasedRange last = allocate(kGranule);  // behind it, almost 2 MiB are free
+  pool.give_back(first);
+  pool.give_back(middle);
+  EXPECT_EQ(allocate(1U << 18).offset, middle.offset);
+  EXPECT_EQ(daemon.leases, 1);
+  pool.give_back(kept);
+  pool.give_back(last);
+}
+
 TEST(LeasePool, AFullStoreIsReported) {
   FakeLeases daemon;
   LeasePool pool(daemon);

@@ -4,30 +4,44 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <random>
+#include <string_view>
 
+#include "base/text.h"
 #include "os/clock.h"
 
 namespace entrepot::testing {
 
+namespace {
+
+// The word at `index` of a pseudorandom sequence (SplitMix64). A function of values only: sanitizers check each access
+// to memory, so a generator with state would take most of these tests' time.
+std::uint64_t random_word(std::uint64_t seed, std::uint64_t index) {
+  std::uint64_t word = (seed << 32) + (index + 1) * 0x9e37'79b9'7f4a'7c15;
+  word = (word ^ (word >> 30)) * 0xbf58'476d'1ce4'e5b9;
+  word = (word ^ (word >> 27)) * 0x94d0'49bb'1331'11eb;
+  return word ^ (word >> 31);
+}
+
+}  // namespace
+
 void TestSegments::fill(const BlobLocation& place, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
   std::byte* out = data(place);
   for (std::uint64_t at = 0; at < place.length; at += 8) {
-    const std::uint64_t word = random();
+    const std::uint64_t word = random_word(seed, at / 8);
     std::memcpy(out + at, &word, std::min<std::uint64_t>(8, place.length - at));
   }
 }
 
 void TestSegments::fill_text(const BlobLocation& place, std::uint64_t seed, std::uint64_t random_blocks) {
   constexpr std::string_view kWords = "the quick brown fox jumps over a lazy dog and sleeps well ";
-  std::mt19937_64 random(seed);
+  const std::string text = concat(kWords, kWords);
   std::byte* out = data(place);
-  for (std::uint64_t at = 0; at < place.length; ++at) {
+  for (std::uint64_t at = 0; at < place.length; at += 16) {
     const bool noise = random_blocks != 0 && (at / kMiB) % random_blocks == random_blocks - 1;
-    const std::uint64_t word = at % 16 == 0 || noise ? random() : 0;
-    const auto letter = static_cast<std::byte>(kWords[(at + seed) % kWords.size()]);
-    out[at] = noise || at % 16 == 0 ? static_cast<std::byte>(word) : letter;
+    const std::uint64_t noise_words[2] = {random_word(seed, at / 8), random_word(seed, at / 8 + 1)};
+    const void* from = noise ? static_cast<const void*>(noise_words) : text.data() + (at + seed) % kWords.size();
+    std::memcpy(out + at, from, std::min<std::uint64_t>(16, place.length - at));
+    out[at] = static_cast<std::byte>(noise_words[0]);
   }
 }
 

@@ -144,11 +144,11 @@ class TestSegments {
   }
 
  private:
-  struct One {
+  struct Segment {
     UniqueFd fd;
     os::Mapping memory;
   };
-  std::vector<One> all_;
+  std::vector<Segment> all_;
 };
 
 // SpillFiles in the test's own directory; can be closed and reopened as by the next daemon.

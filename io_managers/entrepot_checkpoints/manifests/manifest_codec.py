@@ -195,7 +195,7 @@ def _decode_body(body: Any, url: str) -> Manifest:
         raise CorruptData(f"{url}: the body is not a JSON object")
     what, format_ = _text(body, "what", url), _text(body, "format", url)
     if what not in _KINDS or format_ not in _FORMATS:
-        raise CorruptData(f"{url}: what {_quote(what)} with format {_quote(format_)} is not valid")
+        raise CorruptData(f"{url}: unknown combination of what={_quote(what)} and format={_quote(format_)}")
     chunks = tuple(_decode_chunk(item, url) for item in _list(body, "chunks", url))
     objects = tuple(_decode_object(item, chunks, url) for item in _list(body, "objects", url))
     ids = {item.id for item in objects}

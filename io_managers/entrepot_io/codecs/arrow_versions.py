@@ -1,4 +1,4 @@
-"""Which Arrow types the installed PyArrow is too old for.
+"""Arrow types that need a newer PyArrow than the installed one.
 
 A schema that PyArrow cannot read may be damaged, or may be in order and name a type that came later. The types are
 therefore read from the schema's message itself (a FlatBuffers table, as the Arrow format specifies), only after PyArrow

@@ -57,5 +57,5 @@ class ArrayCodec(CheckedCodec):
         else:
             value = library.from_dlpack(array)
         if str(value.dtype).rpartition(".")[2] != element or tuple(value.shape) != array.shape:
-            raise damaged(node, f"{namespace} made an array of {value.dtype} of it, expected {element}")
+            raise damaged(node, f"{namespace} restored it as an array of {value.dtype}, expected {element}")
         return value

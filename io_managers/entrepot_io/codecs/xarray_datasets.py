@@ -174,7 +174,7 @@ def _decode_coordinates(node: Node, decoder: Decoder, header: list[Any], first: 
             variables[name], indexes[name] = made[name], index
         first += 2
     if set(order) != set(variables):
-        raise damaged(node, "the order of its coordinates names others")
+        raise damaged(node, "its coordinate order names coordinates that it does not have")
     return xr.Coordinates({name: variables[name] for name in order}, indexes={name: indexes[name] for name in indexes})
 
 

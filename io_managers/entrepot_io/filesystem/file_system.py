@@ -176,10 +176,10 @@ class EntrepotFileSystem(ReadingFileSystem):
         """Create a session. Directories below it need not be created: they exist as long as they have files.
 
         Raises:
-            FileExistsError: there is such a file or directory.
+            FileExistsError: the file or directory already exists.
         """
         if self.exists(path):
-            raise FileExistsError(errno.EEXIST, "there is such a file or directory", self._strip_protocol(path))
+            raise FileExistsError(errno.EEXIST, "the file or directory already exists", self._strip_protocol(path))
         self.makedirs(path, exist_ok=True)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
@@ -196,7 +196,7 @@ class EntrepotFileSystem(ReadingFileSystem):
         return None
 
     def rmdir(self, path: str) -> None:
-        """Remove a session without objects. Other directories vanish with their last file.
+        """Remove a session without objects. Other directories disappear with their last file.
 
         Raises:
             OSError: the directory is not empty.
@@ -205,7 +205,7 @@ class EntrepotFileSystem(ReadingFileSystem):
         location = self._locate(path)
         with os_errors(location.path):
             if not self._tree.is_folder(location):
-                raise not_found(location.path, "a directory vanishes with its last file")
+                raise not_found(location.path, "there is no such directory; one disappears with its last file")
             if location.name or location.scope is None or location.session is None:
                 removed = False
             else:
@@ -216,7 +216,7 @@ class EntrepotFileSystem(ReadingFileSystem):
     # --- deleting
 
     def rm_file(self, path: str) -> None:
-        """Delete a file. Whoever has it open can go on reading it."""
+        """Delete a file. Readers that have it open can continue."""
         location = self._locate(path)
         with os_errors(location.path):
             file = self._tree.find_existing(location, "delete it with recursive=True")

@@ -1,4 +1,4 @@
-"""What all files opened for writing have in common; and those that compress what is written."""
+"""The base class of files opened for writing, and its variant that compresses what is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the file system does without changing anything: looking and reading."""
+"""The read-only half of the file system: listing, status and reading."""
 
 from __future__ import annotations
 

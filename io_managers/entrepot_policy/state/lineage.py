@@ -153,7 +153,7 @@ def write(store: Store, lineage: Lineage) -> list[ObjectID]:
     """
     key = record_key(lineage.output.id)
     pages = _split_pages(lineage.inputs)
-    # The later pages first: whoever sees the first one finds all.
+    # The later pages first: a reader that sees the first one finds all.
     written = []
     for number, page in enumerate(pages[1:], 1):
         written.append(records.put(store, f"{key}/{number}", {"inputs": page}, name=f"{key}/{number}"))

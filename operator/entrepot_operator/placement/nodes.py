@@ -1,4 +1,4 @@
-"""Whether a pod's own constraints allow a node, given what is known about the node: yes, no, or undecidable."""
+"""Evaluation of a pod's own constraints on a node, given what is known about the node: yes, no, or undecidable."""
 
 from __future__ import annotations
 

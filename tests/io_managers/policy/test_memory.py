@@ -257,14 +257,17 @@ def test_limits_of_the_lineage_search(store: Any) -> None:
     lineage.write(store, Lineage(ref(1), other, (), True, 1.0, 0.0))
     assert "belongs to another run" in refusal(replace(own(), inputs=(ref(1),)))
     # A cycle must not loop forever; reporting it is up to the planner.
+    in_cycle = replace(own(), inputs=(ref(1),))
     lineage.write(store, Lineage(ref(1), replace(TASK, name="1"), (ref(0),), True, 1.0, 0.0))
-    lineage.write(store, own())
-    assert (
-        estimate_recompute_cost(
-            store, replace(own(), inputs=(ref(1),)), lambda subject: "", overhead=0.0, max_tasks=9
-        ).tasks
-        == 2
-    )
+    lineage.write(store, in_cycle)
+    visited: list[str] = []
+
+    def visit(ancestor: Subject) -> str:
+        visited.append(ancestor.task.name)
+        return "visited too often" if len(visited) > 2 else ""
+
+    assert estimate_recompute_cost(store, in_cycle, visit, overhead=0.0, max_tasks=9).tasks == 2
+    assert visited == ["1", TASK.name]
 
 
 # --- dropped and recomputed

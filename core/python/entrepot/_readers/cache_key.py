@@ -1,4 +1,4 @@
-"""What identifies a decoded table: where the files are, what they contain, and how they are read.
+"""The key of a decoded table: location and content of its files, and how they are read.
 
 Each of the three becomes a digest; together they are the entry's name and, derived from it, its ID. The location comes
 first, so that what was decoded from former content of the same files can be found and deleted.

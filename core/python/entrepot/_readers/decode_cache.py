@@ -64,7 +64,7 @@ class DecodeCache:
         confirm: Callable[[], None],
         timeout: float,
     ) -> Any:
-        """Return the table, decoded here or by whoever was first.
+        """Return the table, decoded here or by another process.
 
         Args:
             entry: its name.
@@ -75,7 +75,7 @@ class DecodeCache:
         Raises:
             Timeout: the other one took longer.
             StoreFull: the table does not fit.
-            Anything that ``parts`` and ``confirm`` raise. Whoever waited then tries as well.
+            Anything that ``parts`` and ``confirm`` raise. Callers that waited then try as well.
         """
         deadline = time.monotonic() + timeout
         while True:

@@ -1,4 +1,4 @@
-"""Which process decodes: a lock per entry that ends with its holder.
+"""One lock per cache entry, so that one process decodes; it ends with its holder.
 
 All locks of a store are in one file beside its socket, because that folder is what all of its clients have in common.
 An entry has eight bytes of the file, chosen by its ID, and whoever decodes it holds a lock on them (an open file

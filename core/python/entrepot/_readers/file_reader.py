@@ -104,8 +104,8 @@ def _read_uncached(source: Source, decoder: Format, files: FileSet) -> Any:
     if source.label not in _warned:
         _warned.add(source.label)
         _log.warning(
-            "the file system %s tells neither a version nor a modification time of its files, such as %s: they are "
-            "decoded by each reader, each time",
+            "the file system %s reports neither a version nor a modification time for its files, such as %s: every "
+            "read decodes them again",
             source.label,
             files.files[0],
         )

@@ -1,4 +1,4 @@
-"""Where files are, and what identifies their content: local paths, and URLs that fsspec knows.
+"""Locations of files and the identity of their content: local paths, and URLs that fsspec knows.
 
 An identity is taken without reading the file. Two reads that see the same identity may share one decoded table, so it
 has to change whenever the content does.

@@ -840,7 +840,7 @@ class Store:
                 itself takes as long as it takes.
 
         Returns:
-            A ``pyarrow.Table`` in shared memory. If the file system tells neither a version nor a modification time,
+            A ``pyarrow.Table`` in shared memory. If the file system reports neither a version nor a modification time,
             the table is in private memory and decoded by each call; the logger ``entrepot`` warns once.
 
         Raises:

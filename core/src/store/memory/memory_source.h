@@ -1,4 +1,4 @@
-// Where segments come from: the kernel in the daemon, private memory in tests.
+// The source of segments: the kernel in the daemon, private memory in tests.
 #pragma once
 
 #include <cstdint>

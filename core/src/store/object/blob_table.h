@@ -30,8 +30,9 @@ namespace entrepot {
 
 class BlobTable;
 
-// A reference to a blob that no record holds: of whoever works on it. Released when it is destroyed, unless it was
-// detached; what a death of the daemon leaves stays as it is. Guarded by the daemon's thread; the table must outlive it.
+// A reference to a blob that no record holds, for the time of an operation on it. Released when it is destroyed, unless
+// it was detached; what a death of the daemon leaves stays as it is. Guarded by the daemon's thread; the table must
+// outlive it.
 class BlobRef {
  public:
   BlobRef() = default;  // none

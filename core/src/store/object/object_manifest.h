@@ -1,4 +1,4 @@
-// What the spill backend's manifest says about the objects of this store: an object is listed while each of its blobs
+// The entries of this store's objects in the spill backend's manifest: an object is listed while each of its blobs
 // has a copy on disk, so that it survives keeper and daemon.
 //
 //   not listed ──remember, if all its blobs have copies──▶ listed ──forget──▶ not listed
