@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint64_t kSendLimitMs = 30'000;   // a daemon that accepts nothing for this long is stuck
 constexpr std::uint64_t kOpenRingsMs = 1'000;    // they save time only if the daemon has some
 constexpr std::uint64_t kSpinNs = 30'000;        // longer than the daemon needs for a small request
+constexpr std::uint32_t kBlockNs = 2'000'000;    // how much later the daemon's death is noticed
 constexpr std::size_t kJoinedBytes = 64U << 10;  // larger bodies are not copied behind their header
 constexpr std::uint32_t kRingLooks = 32;         // at the ring, for each look at the socket; takes about as long
 
@@ -118,7 +119,7 @@ Status Connection::send(MessageType type, std::uint64_t request, std::span<const
   const std::lock_guard lock(send_mutex_);
   FrameRings* const rings = rings_.load(std::memory_order_acquire);
   if (rings == nullptr || !rings->request_producer.push(header, body)) return send_locked(header, body, fds);
-  if (!rings->request_producer.must_wake()) return Status::ok();
+  if (!rings->request_producer.wake()) return Status::ok();
   return send_locked(frame_header(MessageType::kRingFilled, 0, 0), {}, {});
 }
 
@@ -157,18 +158,23 @@ void Connection::read_slice(os::Deadline until) {
 // Polls, then sleeps, until frames have arrived, the connection has failed (both true), or the time is up.
 bool Connection::wait_for_frames(os::Deadline until, Result<FrameReader::Read>& read) {
   FrameRings* const rings = rings_.load(std::memory_order_acquire);
-  const auto take_from_ring = [&] {
-    if (rings == nullptr || !rings->response_consumer.has_frames()) return false;
-    if (const Status popped = rings->response_consumer.pop(arrived_, SIZE_MAX); !popped.is_ok()) read = popped;
-    return true;
-  };
   const auto take_from_socket = [&] {
     read = reader_.read(socket_.get(), arrived_);
     return !read.is_ok() || !read->drained || read->closed || !arrived_.empty();
   };
+  const auto take_from_ring = [&] {
+    if (rings == nullptr || !rings->response_consumer.has_frames()) return false;
+    if (const Status popped = rings->response_consumer.pop(arrived_, SIZE_MAX); !popped.is_ok()) {
+      read = popped;
+      return true;
+    }
+    const bool has_notice = std::ranges::any_of(
+        arrived_, [](const Frame& frame) { return frame.header.type == MessageType::kSocketFilled; });
+    return !has_notice || take_from_socket();
+  };
   read = FrameReader::Read{};
   read->drained = true;
-  if (take_from_ring() || take_from_socket()) return true;
+  if (take_from_ring() || (rings == nullptr && take_from_socket())) return true;
   const auto polled = [&] {
     for (std::uint32_t i = 0; rings != nullptr && i < kRingLooks; ++i) {
       if (take_from_ring()) return true;
@@ -177,6 +183,9 @@ bool Connection::wait_for_frames(os::Deadline until, Result<FrameReader::Read>& 
     return take_from_socket();
   };
   if (spin_.poll(polled)) return true;
+  // The daemon announces frames on the socket through the ring (kSocketFilled), but not the rest of a large one.
+  const bool blocks = rings != nullptr && wakes_blocked_.load(std::memory_order_relaxed) && !reader_.is_inside();
+  if (blocks && rings->response_consumer.block(kBlockNs)) return take_from_ring();
   if (rings != nullptr && !rings->response_consumer.sleep()) return take_from_ring();
   const auto ready = os::wait_readable(socket_.get(), until);
   if (rings != nullptr) rings->response_consumer.wake_up();
@@ -190,7 +199,9 @@ bool Connection::wait_for_frames(os::Deadline until, Result<FrameReader::Read>& 
 
 void Connection::deliver_arrived() {
   for (Frame& frame : arrived_) {
-    if (frame.header.type != MessageType::kRingFilled) deliver(std::move(frame));
+    const bool is_notice =
+        frame.header.type == MessageType::kRingFilled || frame.header.type == MessageType::kSocketFilled;
+    if (!is_notice) deliver(std::move(frame));
   }
   arrived_.clear();
 }

@@ -6,7 +6,8 @@
 // finds nobody reading reads frames for all, and passes the role on when its own answer has arrived.
 //
 // A connection that is used a lot asks for rings, and from then on sends and receives small frames through them; see
-// net/frame_ring.h. A thread that waits for long sleeps on the socket in any case, so it notices when the daemon exits.
+// net/frame_ring.h. A thread that waits then blocks at the ring for a moment, and after that sleeps on the socket, so it
+// notices when the daemon exits.
 #pragma once
 
 #include <atomic>
@@ -51,6 +52,7 @@ class Connection {
   void set_daemon(std::uint32_t pid, std::uint16_t protocol_minor) {
     daemon_.store(pid, std::memory_order_relaxed);
     has_rings_.store(protocol_minor >= kRingsSinceMinor, std::memory_order_relaxed);
+    wakes_blocked_.store(protocol_minor >= kBlockingSinceMinor, std::memory_order_relaxed);
   }
 
   [[nodiscard]] bool broken() const { return broken_.load(std::memory_order_acquire); }
@@ -65,6 +67,7 @@ class Connection {
  private:
   static constexpr std::uint64_t kRingsAfterRequests = 64;  // they cost a request and some memory on either side
   static constexpr std::uint16_t kRingsSinceMinor = 4;
+  static constexpr std::uint16_t kBlockingSinceMinor = 5;
 
   struct PendingCall {
     bool done = false;
@@ -88,7 +91,8 @@ class Connection {
   UniqueFd socket_;
   std::atomic<bool> broken_ = false;
   std::atomic<std::uint32_t> daemon_ = 0;
-  std::atomic<bool> has_rings_ = false;  // the daemon has them
+  std::atomic<bool> has_rings_ = false;      // the daemon has them
+  std::atomic<bool> wakes_blocked_ = false;  // the daemon wakes a thread that is blocked at a ring
   std::atomic<std::uint64_t> next_request_ = 1;
   std::mutex send_mutex_;  // held while a frame is sent, so that frames do not interleave
 

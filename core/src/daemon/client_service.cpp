@@ -87,6 +87,7 @@ void ClientService::serve(Request& request) {
     case MessageType::kUpgrade:
       return upgrade(request);
     case MessageType::kRingFilled:  // without rings
+    case MessageType::kSocketFilled:
     case MessageType::kOpenRings:
     case MessageType::kFork:
     case MessageType::kHello:

@@ -195,13 +195,14 @@ void Connections::send(std::uint64_t owner, MessageType type, std::uint64_t requ
   if (connection->has_used_rings_ && fds.empty() && body.size() <= kMaxRingBodyBytes) {
     RingProducer& ring = connection->rings_->response_producer;
     if (ring.push(frame_header(type, request, body.size()), body)) {
-      if (!ring.must_wake()) return;
+      if (!ring.wake()) return;
       type = MessageType::kRingFilled;
       request = 0;
       body.clear();
     }
   }
   Status sent = connection->frames_.send(type, request, std::move(body), std::move(fds));
+  if (type != MessageType::kRingFilled && connection->has_used_rings_) notify_of_socket(*connection);
   charge_buffers(*connection);
   if (sent.is_ok()) sent = check_buffer_limit(*connection);
   if (!sent.is_ok()) {
@@ -209,6 +210,12 @@ void Connections::send(std::uint64_t owner, MessageType type, std::uint64_t requ
     return mark_closing(*connection);
   }
   update_watch(*connection);
+}
+
+// A client that is blocked at its ring does not see the socket. If the ring is full, the client is not blocked.
+void Connections::notify_of_socket(Connection& connection) {
+  RingProducer& ring = connection.rings_->response_producer;
+  if (ring.push(frame_header(MessageType::kSocketFilled, 0, 0), {})) static_cast<void>(ring.wake());
 }
 
 void Connections::refuse(std::uint64_t owner, std::uint64_t request, const Status& status) {

@@ -134,6 +134,7 @@ class Connections {
   [[nodiscard]] bool let_rings_sleep();
   void send(std::uint64_t owner, MessageType type, std::uint64_t request, std::vector<std::uint8_t> body,
             std::vector<UniqueFd> fds);
+  void notify_of_socket(Connection& connection);
   void update_watch(Connection& connection);
   void charge_buffers(Connection& connection);  // charges their current size to the budget
   // kStoreFull if this connection, or all of them, hold too much that their peers have not completed or read.

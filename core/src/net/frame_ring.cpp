@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "base/text.h"
+#include "os/futex.h"
 #include "os/memfd.h"
 
 namespace entrepot {
@@ -38,15 +39,17 @@ bool RingProducer::push(const FrameHeader& header, std::span<const std::uint8_t>
   copy_in(written_, &header, sizeof(header));
   copy_in(written_ + sizeof(header), body.data(), body.size());
   written_ += bytes;
-  // Sequentially consistent, as are the accesses in must_wake() and sleep(): either this side sees that the consumer
-  // sleeps, or the consumer sees the frame.
+  // Sequentially consistent, as are the accesses in wake(), sleep() and block(): either this side sees that the
+  // consumer waits, or the consumer sees the frame.
   state_->written.store(written_, std::memory_order_seq_cst);
   return true;
 }
 
-bool RingProducer::must_wake() {
-  return state_->polling.load(std::memory_order_seq_cst) == 0 &&
-         state_->polling.exchange(1, std::memory_order_seq_cst) == 0;
+bool RingProducer::wake() {
+  if (state_->consumer.load(std::memory_order_seq_cst) == kPolling) return false;
+  const std::uint32_t was = state_->consumer.exchange(kPolling, std::memory_order_seq_cst);
+  if (was == kBlocked) os::futex_wake(state_->consumer);
+  return was == kAsleep;
 }
 
 void RingProducer::copy_in(std::uint64_t position, const void* from, std::size_t bytes) {
@@ -83,10 +86,17 @@ Status RingConsumer::pop(std::vector<Frame>& frames, std::size_t max_frames) {
 }
 
 bool RingConsumer::sleep() {
-  state_->polling.store(0, std::memory_order_seq_cst);
+  state_->consumer.store(kAsleep, std::memory_order_seq_cst);
   if (state_->written.load(std::memory_order_seq_cst) == read_) return true;
-  state_->polling.store(1, std::memory_order_relaxed);
+  wake_up();
   return false;
+}
+
+bool RingConsumer::block(std::uint32_t max_ns) {
+  state_->consumer.store(kBlocked, std::memory_order_seq_cst);
+  if (state_->written.load(std::memory_order_seq_cst) == read_) os::futex_wait(state_->consumer, kBlocked, max_ns);
+  wake_up();
+  return has_frames();
 }
 
 void RingConsumer::copy_out(std::uint64_t position, void* to, std::size_t bytes) const {

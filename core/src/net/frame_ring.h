@@ -5,9 +5,13 @@
 // tells either side that the other has exited.
 //
 //   consumer: asleep ──wake_up()──▶ polling ──sleep(): the ring is empty──▶ asleep
-//               ▲                    └──sleep(): a frame has arrived──▶ polling
-//               └──initially
-//   producer: after push(), must_wake() is true for exactly one frame of those that find the consumer asleep.
+//               ▲                    │  ▲ └──sleep(): a frame has arrived──▶ polling
+//               └──initially         ▼  └──a frame has arrived, or the time is up
+//                                 blocked, for block()'s few milliseconds
+//   producer: after push(), wake() wakes a consumer that is blocked, and returns true for exactly one frame of those
+//   that find it asleep.
+//
+// Blocked, the consumer is woken sooner and at a lower cost than asleep, but does not notice that its peer has exited.
 //
 // Neither side trusts the other. Both keep their own positions privately, check the other's, and copy a frame before
 // they look at it.
@@ -31,12 +35,18 @@ inline constexpr std::uint64_t kRingBytes = 64U << 10;  // of frames, in each di
 // Larger bodies use the socket: a system call costs little beside copying them.
 inline constexpr std::uint64_t kMaxRingBodyBytes = 24U << 10;
 
+enum ConsumerState : std::uint32_t {
+  kAsleep = 0,   // it must be woken through the socket
+  kPolling = 1,  // it will see a frame by itself
+  kBlocked = 2,  // it waits for a change of this word (protocol 1.5)
+};
+
 // One direction's state in shared memory. Positions count all bytes ever written or read; frames start on multiples of
 // eight and wrap around at the end of the data.
 struct RingState {
   alignas(64) std::atomic<std::uint64_t> written;  // by the producer
   alignas(64) std::atomic<std::uint64_t> read;     // by the consumer
-  alignas(64) std::atomic<std::uint32_t> polling;  // 1: the consumer will see a frame by itself; 0: it must be woken
+  alignas(64) std::atomic<std::uint32_t> consumer;  // a ConsumerState
 };
 static_assert(sizeof(RingState) == 192);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
@@ -49,7 +59,7 @@ class RingProducer {
   // Appends a frame. False: it has descriptors, it is too large, or the consumer has not read enough; use the socket.
   [[nodiscard]] bool push(const FrameHeader& header, std::span<const std::uint8_t> body);
   // Call after push(). True: the consumer sleeps, and the caller must wake it through the socket.
-  [[nodiscard]] bool must_wake();
+  [[nodiscard]] bool wake();
 
  private:
   void copy_in(std::uint64_t position, const void* from, std::size_t bytes);
@@ -69,9 +79,12 @@ class RingConsumer {
   // frames; those before it have been appended.
   [[nodiscard]] Status pop(std::vector<Frame>& frames, std::size_t max_frames);
 
-  void wake_up() { state_->polling.store(1, std::memory_order_relaxed); }
+  void wake_up() { state_->consumer.store(kPolling, std::memory_order_relaxed); }
   // Announces that this side is going to sleep. False: a frame has arrived meanwhile, and it must not.
   [[nodiscard]] bool sleep();
+  // Waits for a frame, for `max_ns` (under a second) or until a signal arrives, and polls from then on. True: a frame
+  // has arrived. Requires a producer that knows kBlocked.
+  [[nodiscard]] bool block(std::uint32_t max_ns);
 
  private:
   void copy_out(std::uint64_t position, void* to, std::size_t bytes) const;

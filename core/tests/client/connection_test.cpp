@@ -174,11 +174,13 @@ class RingDaemon {
   void reply(std::uint64_t request, const std::vector<std::uint8_t>& body) {
     const FrameHeader header = frame_header(MessageType::kReply, request, body.size());
     if (rings_ && rings_->response_producer.push(header, body)) {
-      const bool wakes = rings_->response_producer.must_wake();
+      const bool wakes = rings_->response_producer.wake();
       EXPECT_TRUE(!wakes || frames_.send(MessageType::kRingFilled, 0, {}).is_ok());
       return;
     }
     EXPECT_TRUE(frames_.send(MessageType::kReply, request, body).is_ok());
+    const FrameHeader notice = frame_header(MessageType::kSocketFilled, 0, 0);
+    if (rings_ && rings_->response_producer.push(notice, {})) static_cast<void>(rings_->response_producer.wake());
   }
 
   FrameSocket frames_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "os/clock.h"
 #include "os/mapping.h"
 #include "os/memfd.h"
 
@@ -114,18 +116,37 @@ TEST_F(FrameRing, WhatDoesNotFitIsForTheSocket) {
 
 TEST_F(FrameRing, TheProducerWakesASleepingConsumerOnce) {
   ASSERT_TRUE(push(1, 0));
-  EXPECT_TRUE(client->request_producer.must_wake()) << "at first, the consumer does not poll";
+  EXPECT_TRUE(client->request_producer.wake()) << "at first, the consumer does not poll";
   ASSERT_TRUE(push(2, 0));
-  EXPECT_FALSE(client->request_producer.must_wake()) << "it is being woken";
+  EXPECT_FALSE(client->request_producer.wake()) << "it is being woken";
   daemon->request_consumer.wake_up();
   EXPECT_FALSE(daemon->request_consumer.sleep()) << "there are frames";
   EXPECT_EQ(pop().size(), 2U);
   ASSERT_TRUE(push(3, 0));
-  EXPECT_FALSE(client->request_producer.must_wake()) << "it polls";
+  EXPECT_FALSE(client->request_producer.wake()) << "it polls";
   EXPECT_EQ(pop().size(), 1U);
   EXPECT_TRUE(daemon->request_consumer.sleep());
   ASSERT_TRUE(push(4, 0));
-  EXPECT_TRUE(client->request_producer.must_wake());
+  EXPECT_TRUE(client->request_producer.wake());
+}
+
+TEST_F(FrameRing, ABlockedConsumerReturnsWithTheFrame) {
+  EXPECT_FALSE(client->response_consumer.block(1)) << "nothing arrives";
+  ASSERT_TRUE(daemon->response_producer.push(header_of(1, 0), {}));
+  EXPECT_FALSE(daemon->response_producer.wake()) << "it polls again";
+  EXPECT_TRUE(client->response_consumer.block(999'999'999)) << "it has a frame, and must not wait";
+  std::vector<Frame> frames;
+  ASSERT_TRUE(client->response_consumer.pop(frames, SIZE_MAX).is_ok());
+
+  std::thread producer([&] {
+    ASSERT_TRUE(daemon->response_producer.push(header_of(2, 0), {}));
+    EXPECT_FALSE(daemon->response_producer.wake()) << "the socket is not needed";
+  });
+  while (!client->response_consumer.block(999'999'999)) {
+  }
+  producer.join();
+  ASSERT_TRUE(client->response_consumer.pop(frames, SIZE_MAX).is_ok());
+  EXPECT_EQ(frames.size(), 2U);
 }
 
 TEST_F(FrameRing, TheConsumerRefusesWhatIsNoFrame) {
@@ -197,17 +218,25 @@ class Doorbell {
   int rings_ = 0;  // guarded by mutex_
 };
 
-// Each frame waits for its answer, so a wake-up that is lost ends this test by its timeout.
+// Each frame waits for its answer, so a wake-up from sleep that is lost ends this test by its timeout, and one from
+// block() counts as a timeout.
 TEST_F(FrameRing, NoWakeUpIsLost) {
   constexpr std::uint64_t kFrames = 20'000;
+  constexpr std::uint32_t kBlockNs = 999'999'999;
   Doorbell to_daemon;
   Doorbell to_client;
-  const auto next = [](RingConsumer& ring, Doorbell& bell, std::uint64_t spins) {
+  std::atomic<int> timeouts = 0;
+  const auto next = [&](RingConsumer& ring, Doorbell& bell, std::uint64_t spins) {
     std::vector<Frame> frames;
     while (frames.empty()) {
       for (std::uint64_t i = 0; i < spins && !ring.has_frames(); ++i) {
       }
-      if (!ring.has_frames() && ring.sleep()) bell.wait();
+      if (spins % 2 == 0) {
+        const std::uint64_t began_ns = os::monotonic_ns();
+        if (!ring.has_frames() && !ring.block(kBlockNs) && os::monotonic_ns() - began_ns >= kBlockNs) ++timeouts;
+      } else if (!ring.has_frames() && ring.sleep()) {
+        bell.wait();
+      }
       ring.wake_up();
       EXPECT_TRUE(ring.pop(frames, 1).is_ok());
     }
@@ -217,15 +246,16 @@ TEST_F(FrameRing, NoWakeUpIsLost) {
     for (std::uint64_t i = 0; i < kFrames; ++i) {
       const std::uint64_t request = next(daemon->request_consumer, to_daemon, i % 200);
       ASSERT_TRUE(daemon->response_producer.push(header_of(request, 8), body_of(request, 8)));
-      if (daemon->response_producer.must_wake()) to_client.ring();
+      if (daemon->response_producer.wake()) to_client.ring();
     }
   });
   for (std::uint64_t i = 0; i < kFrames; ++i) {
     ASSERT_TRUE(push(i, i % 64));
-    if (client->request_producer.must_wake()) to_daemon.ring();
+    if (client->request_producer.wake()) to_daemon.ring();
     ASSERT_EQ(next(client->response_consumer, to_client, i * 7 % 300), i);
   }
   server.join();
+  EXPECT_LT(timeouts, 3) << "of threads that did not run for a second";
 }
 
 }  // namespace
