@@ -47,13 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="entrepot-bench-") as name:
         folder = Path(name)
         with own_store(folder / "store", STORE_MIB, "--spill-path", "none") as store, _plasma(folder) as peer:
-            starts = {
-                SIDES[0]: (sys.executable, "entrepot.plasma", store.address),
-                SIDES[1]: (environment("plasma"), "pyarrow.plasma", peer),
-            }
             for _ in range(arguments.rounds):
-                for side, start in starts.items():
-                    rounds[side].append(_round(*start, arguments.calls))
+                rounds[SIDES[0]].append(_round(sys.executable, "entrepot.plasma", store.address, arguments.calls))
+                rounds[SIDES[1]].append(_round(environment("plasma"), "pyarrow.plasma", peer, arguments.calls))
     figures = {
         call: {side: {p: _median(rounds[side], call, p) for p in ("median", "p99")} for side in SIDES}
         for call in rounds[SIDES[0]][0]
@@ -70,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _median(rounds: list[dict[str, Any]], call: str, quantile: str) -> float:
-    return statistics.median(each[call][quantile] for each in rounds)
+    return float(statistics.median(each[call][quantile] for each in rounds))
 
 
 def _round(python: str, module: str, place: str, calls: int) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def read_frame(client: Any, object_id: Any) -> pd.DataFrame:
     """Read what write_frame wrote."""
     [data] = client.get_buffers([object_id])
     reader = pa.RecordBatchStreamReader(pa.BufferReader(data))
-    return reader.read_next_batch().to_pandas()
+    frame: pd.DataFrame = reader.read_next_batch().to_pandas()
+    return frame
 
 
 def main(socket: str, digits: str = "") -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from entrepot import plasma
-from entrepot.plasma import writing
 
 SIZES = [0, 1, 1000, 16 << 10, (16 << 10) + 1, 3 << 20]
 
@@ -123,7 +122,8 @@ def test_bytes_at_once(client: plasma.PlasmaClient) -> None:
         with pytest.raises(plasma.PlasmaObjectExists):
             client.create_and_seal(oid, data, b"metadata")
     array = np.arange(1_000_000).reshape(1000, 1000)
-    for value in (b"raw", bytearray(b"raw"), memoryview(b"raw"), array, pa.py_buffer(b"raw" * 10_000)):
+    values: list[Any] = [b"raw", bytearray(b"raw"), memoryview(b"raw"), array, pa.py_buffer(b"raw" * 10_000)]
+    for value in values:
         raw = client.put_raw_buffer(value, metadata=b"RAW")
         [(metadata, data)] = client.get_buffers([raw], with_meta=True)
         assert (metadata, data.to_pybytes()) == (b"RAW", memoryview(value).tobytes())
@@ -149,7 +149,7 @@ def test_arguments_of_create_are_checked(client: plasma.PlasmaClient) -> None:
 
 
 def test_a_store_that_is_full_says_so(client: plasma.PlasmaClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "FULL_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("entrepot.plasma.writer.FULL_WAIT_SECONDS", 0.2)
     oid = plasma.ObjectID.from_random()
     with pytest.raises(plasma.PlasmaStoreFull, match="larger than the whole store"):
         client.create(oid, 300 << 20)

@@ -28,7 +28,7 @@ def test_it_runs(socket_name: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_with_the_former_import_it_runs_on_plasma(socket_folder: Path) -> None:
-    from stock import interpreter, server
+    from stock_plasma import interpreter, server
 
     text = EXAMPLE.read_text(encoding="utf-8")
     assert text.count(OURS) == 1

@@ -30,7 +30,7 @@ def test_a_plasma_object_is_data_and_metadata_for_others(client: plasma.PlasmaCl
     oid = client.put_raw_buffer(b"d" * 100_000, metadata=b"meta")
     value = store.get(oid.binary())
     assert isinstance(value, plasma.PlasmaObject)
-    assert (value.data, value.metadata, value.nbytes) == (b"d" * 100_000, b"meta", 100_004)
+    assert (bytes(value.data), bytes(value.metadata), value.nbytes) == (b"d" * 100_000, b"meta", 100_004)
     assert value.data.readonly
     assert bytes(value) == b"d" * 100_000
     assert "100000 bytes, metadata of 4" in repr(value)

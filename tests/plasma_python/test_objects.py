@@ -21,15 +21,15 @@ def _sealed(client: plasma.PlasmaClient, size: int, metadata: bytes = b"") -> pl
 
 @pytest.mark.parametrize("timeout_ms", [0, 1, 50])
 def test_what_is_not_there_in_time_is_marked(client: plasma.PlasmaClient, timeout_ms: int) -> None:
-    there, absent = client.put("there"), plasma.ObjectID.from_random()
+    present, absent = client.put("there"), plasma.ObjectID.from_random()
     began = time.monotonic()
-    assert client.get([there, absent, there], timeout_ms) == ["there", plasma.ObjectNotAvailable, "there"]
+    assert client.get([present, absent, present], timeout_ms) == ["there", plasma.ObjectNotAvailable, "there"]
     assert client.get(absent, timeout_ms) is plasma.ObjectNotAvailable
-    first, second = client.get_buffers([absent, there], timeout_ms)
+    first, second = client.get_buffers([absent, present], timeout_ms)
     assert first is None
     assert second.size > 0
     assert client.get_buffers([absent], timeout_ms, with_meta=True) == [(None, None)]
-    assert client.get_metadata([absent, there], timeout_ms)[0] is None
+    assert client.get_metadata([absent, present], timeout_ms)[0] is None
     assert time.monotonic() - began >= 5 * (timeout_ms - 1) / 1000
     assert client.get([]) == client.get_buffers([]) == []
 
@@ -98,8 +98,11 @@ def test_evict_knows_what_was_read_since(new_daemon: Any, socket_folder: Any, wa
     client, store = plasma.connect(daemon.address), entrepot.connect(daemon.address)
     ids = [_sealed(client, 20_000 + index) for index in range(3)]
     assert client.evict(0) == 0
-    idle = [lambda oid=oid: store.info(oid.binary()).eviction["idle_seconds"] > 0.2 for oid in ids]  # type: ignore[misc]
-    wait_until(lambda: all(is_idle() for is_idle in idle), "the objects to be a little old")
+
+    def are_old() -> bool:
+        return all(store.info(oid.binary()).eviction["idle_seconds"] > 0.2 for oid in ids)
+
+    wait_until(are_old, "the objects to be a little old")
     client.get_buffers([ids[0]])
     gc.collect()
     assert client.evict(1) == 20_001

@@ -34,7 +34,7 @@ def _as_ours(text: str) -> str:
 
 
 def test_what_can_pass_passes(tmp_path: Path) -> None:
-    from stock import package
+    from stock_plasma import package
 
     text = (package() / "tests/test_plasma.py").read_text(encoding="utf-8")
     assert all(f"def {name}(" in text for name in EXCLUDED)

@@ -86,7 +86,7 @@ class ClientBase:
             quota.charge(
                 binary,
                 nbytes,
-                lambda known: creations.exists(self._address, known) or raw.generation_of(known) is not None,
+                lambda other: creations.exists(self._address, other) or raw.generation_of(other) is not None,
             )
 
 

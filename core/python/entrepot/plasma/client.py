@@ -18,7 +18,7 @@ from entrepot.plasma.buffers import as_buffer
 from entrepot.plasma.errors import PlasmaObjectNotFound, PlasmaSerializationError
 from entrepot.plasma.object_id import ObjectID, binary_of
 from entrepot.plasma.quota import Quota
-from entrepot.plasma.writing import SMALL_BYTES, Writer, target_of
+from entrepot.plasma.writer import SMALL_BYTES, Writer, target_of
 
 _HASH_BYTES = 8
 
@@ -90,17 +90,17 @@ class PlasmaClient(Writer):
         """
         if type(object_ids) is ObjectID and serialization_context is None:
             try:
-                found = self._get(object_ids._binary, 0.0)  # pyright: ignore[reportPrivateUsage]
+                sealed_object = self._get(object_ids._binary, 0.0)  # pyright: ignore[reportPrivateUsage]
             except ObjectNotFound:
                 pass
             else:
-                return self._value(found, object_ids)
+                return self._value(sealed_object, object_ids)
         _refuse_context(serialization_context)
         if isinstance(object_ids, Sequence):
             ids = [*object_ids]
             return [
-                ObjectNotAvailable if found is None else self._value(found, object_id)
-                for object_id, found in zip(ids, self._find(ids, timeout_ms), strict=True)
+                ObjectNotAvailable if sealed_object is None else self._value(sealed_object, object_id)
+                for object_id, sealed_object in zip(ids, self._find(ids, timeout_ms), strict=True)
             ]
         return self.get([object_ids], timeout_ms)[0]
 
@@ -272,17 +272,17 @@ class PlasmaClient(Writer):
     def _parts(self, object_ids: Iterable[ObjectID], timeout_ms: int) -> builtins.list[tuple[Any, Any] | None]:
         ids = [binary_of(object_id) for object_id in object_ids]
         return [
-            None if found is None else reading.parts_of(found, binary, self._store)
-            for binary, found in zip(ids, reading.find(self._raw(), ids, timeout_ms), strict=True)
+            None if sealed_object is None else reading.parts_of(sealed_object, binary, self._store)
+            for binary, sealed_object in zip(ids, reading.find(self._raw(), ids, timeout_ms), strict=True)
         ]
 
-    def _value(self, found: _core.Object, object_id: ObjectID) -> Any:
-        if found.tree != TREE:
-            return reading.value_of(found, self._store)
+    def _value(self, sealed_object: _core.Object, object_id: ObjectID) -> Any:
+        if sealed_object.tree != TREE:
+            return reading.value_of(sealed_object, self._store)
         if not self._allows_pickle:
             self._check_pickling()
         try:
-            return plasma_values.decode(found.buffer(0, 0), plasma_values.load_any)
+            return plasma_values.decode(sealed_object.buffer(0, 0), plasma_values.load_any)
         except UnsupportedType as error:
             raise PlasmaSerializationError(f"{object_id} cannot be read by get: {error}") from error
 

@@ -59,12 +59,12 @@ class EvictionQueue:
                     continue
                 if not self._heap:
                     break
-                known = heapq.heappop(self._heap)
-                candidate = self._look(known[2])
+                earlier_use = heapq.heappop(self._heap)
+                candidate = self._look(earlier_use[2])
                 if candidate is None:
                     continue
                 use, is_held, nbytes, generation = candidate
-                if use > known and self._heap and use > self._heap[0]:
+                if use > earlier_use and self._heap and use > self._heap[0]:
                     heapq.heappush(self._heap, use)
                 elif is_held:
                     held.append((_rounded(time.time_ns()) + _RESOLUTION_NS, *use[1:]))  # in use now

@@ -72,7 +72,7 @@ class Subscription:
         self.reader, self._writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._changed = threading.Condition()
         self._unread: deque[bytes] = deque()  # guarded by _changed, like the next three
-        self._known: dict[bytes, tuple[int, bool]] = {}  # by ID: generation, and whether it is a Plasma object
+        self._known_objects: dict[bytes, tuple[int, bool]] = {}  # by ID: generation, and whether it is a Plasma object
         self._ended = False
         self._failure = _DISCONNECTED  # why it ended
         self._thread = threading.Thread(target=self._run, name="entrepot-plasma-notifications", daemon=True)
@@ -83,15 +83,15 @@ class Subscription:
     def sealed(self, binary: bytes, generation: int, data: int, metadata: int) -> None:
         """Report that this process sealed an object."""
         with self._changed:
-            if self._known.get(binary, (0, False))[0] != generation:
-                self._known[binary] = (generation, True)
+            if self._known_objects.get(binary, (0, False))[0] != generation:
+                self._known_objects[binary] = (generation, True)
                 self._report((binary, data, metadata))
 
     def deleted(self, binary: bytes, generation: int | None = None) -> None:
         """Report that this process deleted an object; with a generation, only if it was that one."""
         with self._changed:
-            known = self._known.get(binary)
-            if known is not None and generation in (None, known[0]):
+            entry = self._known_objects.get(binary)
+            if entry is not None and generation in (None, entry[0]):
                 self._forget(binary)
 
     def next(self) -> Notification:
@@ -134,7 +134,7 @@ class Subscription:
         self._writer.shutdown(socket.SHUT_RDWR)  # also ends a send that waits for the reader
 
     def _forget(self, binary: bytes) -> None:
-        _, is_plasma = self._known.pop(binary)
+        _, is_plasma = self._known_objects.pop(binary)
         if is_plasma:
             self._report((binary, DELETED, DELETED))
 
@@ -178,20 +178,20 @@ class Subscription:
 
     def _list(self) -> None:
         with self._changed:
-            before = {binary: known[0] for binary, known in self._known.items()}
+            before = {binary: entry[0] for binary, entry in self._known_objects.items()}
         records = iter_objects(self._raw, self._session, all_sessions=True)
         listed = {bytes.fromhex(record["id"]): int(record["generation"]) for record in records}
         with self._changed:  # what this process did meanwhile has been reported
             for binary, generation in before.items():
-                if listed.get(binary) == generation or self._known.get(binary, (0, False))[0] != generation:
+                if listed.get(binary) == generation or self._known_objects.get(binary, (0, False))[0] != generation:
                     continue
                 if self._raw.generation_of(binary) != generation:
                     self._forget(binary)
             for binary, generation in sorted(listed.items(), key=lambda item: item[1]):
-                if self._known.get(binary, (0, False))[0] != generation:
-                    self._found(binary, generation)
+                if self._known_objects.get(binary, (0, False))[0] != generation:
+                    self._add(binary, generation)
 
-    def _found(self, binary: bytes, generation: int) -> None:
+    def _add(self, binary: bytes, generation: int) -> None:
         try:
             tree, lengths, current = self._raw.buffer_lengths(binary)
         except (ObjectNotFound, ObjectLost):
@@ -199,7 +199,7 @@ class Subscription:
         if current != generation:
             return  # the next list has it
         is_plasma = tree == TREE
-        self._known[binary] = (generation, is_plasma)
+        self._known_objects[binary] = (generation, is_plasma)
         if is_plasma:
             self._report((binary, lengths[0], lengths[1]))
 

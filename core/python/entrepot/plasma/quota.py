@@ -27,7 +27,7 @@ class Quota:
             PlasmaStoreFull: it would exceed the quota.
         """
         if sum(self._sizes.values()) + nbytes > self._limit:
-            self._sizes = {known: size for known, size in self._sizes.items() if exists(known)}
+            self._sizes = {other: size for other, size in self._sizes.items() if exists(other)}
             used = sum(self._sizes.values())
             if used + nbytes > self._limit:
                 raise PlasmaStoreFull(

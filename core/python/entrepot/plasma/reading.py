@@ -40,18 +40,18 @@ def find(raw: _core.Client, ids: Sequence[bytes], timeout_ms: int) -> list[_core
         return list(raw.get_many(ids, 0.0))
     except ObjectNotFound:
         pass
-    found = [_find_now(raw, binary) for binary in ids]
-    missing = [index for index, value in enumerate(found) if value is None]
+    objects = [_find_now(raw, binary) for binary in ids]
+    missing = [index for index, value in enumerate(objects) if value is None]
     if not missing or timeout_ms == 0:
-        return found
+        return objects
     absent = [ids[index] for index in missing]
     try:
         late: Sequence[_core.Object | None] = raw.get_many(absent, math.inf if timeout_ms < 0 else timeout_ms / 1000)
     except Timeout:
         late = [_find_now(raw, binary) for binary in absent]
     for index, value in zip(missing, late, strict=True):
-        found[index] = value
-    return found
+        objects[index] = value
+    return objects
 
 
 def _find_now(raw: _core.Client, binary: bytes) -> _core.Object | None:
@@ -61,11 +61,11 @@ def _find_now(raw: _core.Client, binary: bytes) -> _core.Object | None:
         return None
 
 
-def value_of(found: _core.Object, store: Store) -> Any:
+def value_of(sealed_object: _core.Object, store: Store) -> Any:
     """Return the value of an object that was not written through Plasma's interface, as ``Store.get`` does."""
     session = store._session  # pyright: ignore[reportPrivateUsage]
     return decode_object(
-        found,
+        sealed_object,
         "never",
         _WITHOUT_COPY,
         allow_pickle=session.allow_pickle,
@@ -74,7 +74,7 @@ def value_of(found: _core.Object, store: Store) -> Any:
     )
 
 
-def parts_of(found: _core.Object, binary: bytes, store: Store) -> tuple[Any, Any]:
+def parts_of(sealed_object: _core.Object, binary: bytes, store: Store) -> tuple[Any, Any]:
     """Return data and metadata of an object, each with the buffer protocol.
 
     Byte strings and blobs that were written through Entrepot's own interface have them, too.
@@ -82,12 +82,12 @@ def parts_of(found: _core.Object, binary: bytes, store: Store) -> tuple[Any, Any
     Raises:
         PlasmaSerializationError: an Entrepot value that is no range of bytes.
     """
-    tree = found.tree
+    tree = sealed_object.tree
     if tree == TREE:
-        return found.buffer(0, _WITHOUT_COPY), found.buffer(1, _WITHOUT_COPY)
+        return sealed_object.buffer(0, _WITHOUT_COPY), sealed_object.buffer(1, _WITHOUT_COPY)
     codec = unpack_tree(tree).codec
     if codec in ("entrepot.blob", "python.bytes", "python.bytearray", "plasma.Object"):
-        value = value_of(found, store)
+        value = value_of(sealed_object, store)
         if isinstance(value, Blob):
             return value.view, value.metadata
         if isinstance(value, (bytes, bytearray)):
