@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from entrepot import _core
@@ -65,8 +67,9 @@ class ClientBase:
         self._get = _refuse
         self._store.close()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_durations"):  # it was opened
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At interpreter exit, module globals may be gone already; the process's exit tells the store anyway.
+        if hasattr(self, "_durations") and not _finalizing():  # it was opened
             creations.give_up(self._address, self)
             if self._subscription is not None:
                 self._subscription.end()
