@@ -1,6 +1,6 @@
 """Plasma objects: data and metadata under one ID, as ``entrepot.plasma`` and Plasma's own clients write them.
 
-The tree of each is the same, so that a reader need not parse it; see docs/plasma.md.
+The tree of each is the same, so that a reader need not parse it; see docs/plasma-python.md.
 """
 
 from __future__ import annotations
