@@ -14,6 +14,7 @@ from benchmarks.commands.decoding import add_decoding
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
 from benchmarks.commands.placement import add_placement
+from benchmarks.commands.plasma_python import add_plasma_python
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
 from benchmarks.commands.zero_copy import add_zero_copy
@@ -41,6 +42,7 @@ def main() -> int:
     add_drops(commands)
     add_decoding(commands)
     add_zero_copy(commands)
+    add_plasma_python(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code

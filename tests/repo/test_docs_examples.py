@@ -21,6 +21,7 @@ PROGRAMS = [
     ("docs/collections.md", 0),
     ("docs/eviction.md", 0),
     ("docs/filesystem.md", 0),
+    ("docs/plasma-python.md", 0),
     ("docs/resharing.md", 0),
     ("docs/checkpoints.md", 0),
     ("docs/checkpoints.md", 1),

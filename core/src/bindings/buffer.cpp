@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/text.h"
+#include "bindings/items.h"
 #include "client/copy.h"
 
 namespace entrepot::bindings {
@@ -29,6 +30,23 @@ int get_blob_buffer(PyObject* self, Py_buffer* view, int flags) {
     return -1;
   }
   return PyBuffer_FillInfo(view, self, blob->data(), static_cast<Py_ssize_t>(blob->bytes()), 0, flags);
+}
+
+// Releases the GIL for large copies.
+void copy_bytes(nb::handle target, nb::handle source) {
+  Exports exports;
+  const SourceBuffer from = exports.add(source);
+  const SourceBuffer into = exports.add(target, PyBUF_WRITABLE);
+  if (from.length != into.length) {
+    raise(Status(Code::kInvalidArgument, concat(from.length, " bytes do not fit a range of ", into.length, " bytes")));
+  }
+  auto* const start = static_cast<std::byte*>(const_cast<void*>(into.data));
+  if (from.length >= kReleaseGilBytes) {
+    const GilReleased released;
+    copy_payload(start, from.data, from.length);
+  } else {
+    copy_payload(start, from.data, from.length);
+  }
 }
 
 PyType_Slot buffer_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
@@ -82,10 +100,18 @@ void add_buffers(nb::module_& module) {
                                             "A range that this process writes and then seals.")
       .def_prop_ro("nbytes", [](const std::shared_ptr<WritableBlob>& blob) { return blob->bytes(); })
       .def_prop_ro("open", [](const std::shared_ptr<WritableBlob>& blob) { return blob->is_open(); })
-      .def("drop", [](const std::shared_ptr<WritableBlob>& blob) {
-        const GilReleased released;
-        blob->drop();
-      });
+      .def("drop",
+           [](const std::shared_ptr<WritableBlob>& blob) {
+             const GilReleased released;
+             blob->drop();
+           })
+      .def(
+          "keep",
+          [](const std::shared_ptr<WritableBlob>& blob, const std::shared_ptr<SealedObject>& object) {
+            blob->keep(object);
+          },
+          nb::arg("object"));
+  module.def("copy_bytes", &copy_bytes, nb::arg("target"), nb::arg("source"));
 }
 
 }  // namespace entrepot::bindings

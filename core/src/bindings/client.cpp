@@ -176,6 +176,15 @@ void add_methods(nb::class_<PyClient>& cls) {
           },
           nb::arg("id"))
       .def(
+          "buffer_lengths",
+          [](PyClient& client, const nb::bytes& id) {
+            const IdBytes object_id = id_from(id);
+            const ObjectTree tree = check(client.run(
+                [&](const Attachment& attachment) { return attachment.client->tree(object_id, signal_interrupt()); }));
+            return nb::make_tuple(to_bytes(tree.tree), tree.lengths, tree.generation);
+          },
+          nb::arg("id"))
+      .def(
           "refuse_lost",
           [](PyClient& client, const std::vector<nb::bytes>& ids) {
             const std::vector<IdBytes> object_ids = ids_from(ids);

@@ -11,9 +11,9 @@ Exports::~Exports() {
     PyBuffer_Release(&view);
 }
 
-SourceBuffer Exports::add(nb::handle object) {
+SourceBuffer Exports::add(nb::handle object, int flags) {
   Py_buffer view{};
-  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  if (PyObject_GetBuffer(object.ptr(), &view, flags) != 0) throw nb::python_error();
   views_.push_back(view);
   return {view.buf, static_cast<std::uint64_t>(view.len)};
 }

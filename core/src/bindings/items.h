@@ -24,7 +24,8 @@ class Exports {
   Exports(Exports&&) = delete;
   Exports& operator=(Exports&&) = delete;
 
-  SourceBuffer add(nb::handle object);
+  // `flags` of PyObject_GetBuffer: PyBUF_WRITABLE for memory that is to be written.
+  SourceBuffer add(nb::handle object, int flags = PyBUF_SIMPLE);
 
  private:
   std::deque<Py_buffer> views_;

@@ -318,6 +318,8 @@ class WritableBlob {
   [[nodiscard]] bool is_of(const Client& client) const { return client_.get() == &client; }
   [[nodiscard]] bool is_orphan() const { return state_ == State::kOrphan; }
   void drop();
+  // Once sealed: keeps the object that it became pinned as long as this lives, so that its bytes can still be read here.
+  void keep(std::shared_ptr<SealedObject> object) { kept_ = std::move(object); }
 
  private:
   friend class Client;
@@ -330,9 +332,10 @@ class WritableBlob {
   State state_ = State::kOpen;
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
-  bool is_exposed_ = true;            // whether the user may have its address
-  std::optional<LeasedRange> range_;  // in the store
-  os::Mapping private_;               // or, if small, process-private and sent inline
+  bool is_exposed_ = true;              // whether the user may have its address
+  std::optional<LeasedRange> range_;    // in the store
+  os::Mapping private_;                 // or, if small, process-private and sent inline
+  std::shared_ptr<SealedObject> kept_;  // guarded by the caller of keep()
 };
 
 }  // namespace entrepot

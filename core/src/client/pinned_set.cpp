@@ -138,9 +138,12 @@ Result<std::optional<ObjectTree>> PinnedSet::tree_of(const SlotSnapshot& snapsho
   if (!directory_.still_exists(snapshot)) return std::optional<ObjectTree>();
   const auto record = record_of(snapshot.slot);
   if (!record.is_ok()) return record.status().with_context(concat("object ", to_hex(id)));
-  ObjectTree tree{std::string(record->tree()), 0, snapshot.generation()};
-  for (const BufferRef& buffer : record->buffers())
+  ObjectTree tree{std::string(record->tree()), 0, snapshot.generation(), {}};
+  tree.lengths.reserve(record->buffers().size());
+  for (const BufferRef& buffer : record->buffers()) {
     tree.payload_bytes += buffer.length;
+    tree.lengths.push_back(buffer.length);
+  }
   return std::optional<ObjectTree>(std::move(tree));
 }
 

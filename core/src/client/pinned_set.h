@@ -41,6 +41,7 @@ struct ObjectTree {
   std::string tree;
   std::uint64_t payload_bytes = 0;
   std::uint32_t generation = 0;
+  std::vector<std::uint64_t> lengths;  // of its buffers
 };
 
 // A small object, pinned and read in place: tree and payload are in its record. Created without allocation, lock or

@@ -130,7 +130,10 @@ class Store {
   [[nodiscard]] Result<std::string> sets_json(std::uint32_t session) const { return report_.sets_json(session); }
   void wait_provisioned(const RequestOrigin& origin, std::uint64_t timeout_ms, ProvisionDone done);
   [[nodiscard]] Result<std::string> list_json(const ListQuery& query) const { return object_report_.list_json(query); }
-  [[nodiscard]] Result<std::string> info_json(const IdBytes& id) const { return object_report_.info_json(id); }
+  [[nodiscard]] Result<std::string> info_json(const IdBytes& id) {
+    pager_.apply_read_log();  // so that it tells of the last read
+    return object_report_.info_json(id);
+  }
   [[nodiscard]] std::string sessions_json() const { return report_.sessions_json(); }
   [[nodiscard]] std::string status_json(const DaemonStatus& daemon_status) const {
     return report_.status_json(daemon_status);

@@ -23,6 +23,7 @@ from entrepot._cli.common import (
     to_json_value,
 )
 from entrepot._client.queries import session_records
+from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot._store.object_info import list_objects_everywhere
 from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
@@ -243,6 +244,8 @@ def run_get(arguments: argparse.Namespace) -> int:
     """``entrepot get``."""
     with connect(arguments) as store:
         value = store.get(resolve_object(store, arguments.object, arguments.timeout), timeout=arguments.timeout)
+        if isinstance(value, PlasmaObject):
+            value = value.data
         if arguments.output is not None:
             _write_value(value, arguments.output)
         elif isinstance(value, (bytes, bytearray, memoryview)):

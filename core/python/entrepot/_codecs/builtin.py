@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -241,6 +241,27 @@ class _Unpickler(pickle.Unpickler):
 
     def _load_child(self, index: int) -> Any:
         return self._decoder.decode(self._node.children[index])
+
+
+def load_pickle(stream: Any, buffers: Sequence[Any], decoder: Decoder) -> Any:
+    """Unpickle what was not written by the codec below, as far as the decoder allows it.
+
+    Raises:
+        UnsupportedType: pickling is switched off here, or a class in the pickle is not allowed.
+        CorruptData: the stream is damaged, or a class does not accept its state.
+    """
+    if not decoder.allow_pickle:
+        raise UnsupportedType(
+            "the object contains pickled data and pickling is switched off here; "
+            "set ENTREPOT_ALLOW_PICKLE=1 if you trust its writer"
+        )
+    unpickler = _Unpickler(stream, list(buffers), Node(PICKLE_CODEC, 1), decoder)
+    try:
+        return unpickler.load()
+    except (EntrepotError, MemoryError, Warning):
+        raise
+    except Exception as error:
+        raise rejected_error(stream, unpickler.last_module, error) from error
 
 
 class PickleCodec(Codec):

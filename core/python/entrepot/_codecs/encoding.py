@@ -23,7 +23,14 @@ from entrepot.codec import (
 from entrepot.ids import ObjectID
 
 _lock = threading.Lock()
-_specs: list[CodecSpec] = [*blob.SPECS]  # guarded by _lock
+_specs: list[CodecSpec] = [  # guarded by _lock
+    *blob.SPECS,
+    CodecSpec(
+        "plasma.Object",
+        "entrepot._codecs.plasma_objects:PlasmaObjectCodec",
+        ("entrepot._codecs.plasma_objects:PlasmaObject",),
+    ),
+]
 _registry: CodecRegistry | None = None  # set under _lock
 _ON_WRITE = COPY_MODES.index("on_write")
 
