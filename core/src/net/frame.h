@@ -11,7 +11,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 4;          // peers one minor version older or newer are served
+inline constexpr std::uint16_t kProtocolMinor = 5;          // peers one minor version older or newer are served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -52,6 +52,7 @@ enum class MessageType : std::uint16_t {
   kReservation = 47,  // since 1.3
   kOpenRings = 48,    // since 1.4
   kRingFilled = 49,   // since 1.4; no answer, in both directions: a ring has frames, and its consumer slept
+  kLeaseIsolated = 50,  // since 1.5
   kFork = 43,         // sent by the parent: a second registration, for a forked child
 };
 
