@@ -13,7 +13,6 @@ from pathlib import Path
 from entrepot._daemon.launcher import daemon_binary
 from entrepot._daemon.plasma_front_end import front_end_binary, is_served
 
-
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 

@@ -1,14 +1,17 @@
 """Runs in the environment of Plasma's own client; see ``StockClient`` in conftest.py."""
 
+from __future__ import annotations
+
 import ast
 import sys
+from typing import Any
 
-import pyarrow.plasma as plasma
+import pyarrow.plasma as plasma  # type: ignore[import-not-found]  # in that environment only
 
-space = {"plasma": plasma, "client": plasma.connect(sys.argv[1])}
+space: dict[str, Any] = {"plasma": plasma, "client": plasma.connect(sys.argv[1])}
 
 
-def oid(number):
+def oid(number: int) -> Any:
     """An object ID with this number in its first byte."""
     return plasma.ObjectID(bytes([number]) + bytes(19))
 

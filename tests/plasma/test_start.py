@@ -19,15 +19,15 @@ pytestmark = pytest.mark.timeout(120)
 
 def front_ends(socket: Path) -> list[int]:
     """The processes of the front end at a socket: the one that serves, and the one that starts it again."""
-    found: list[int] = []
+    pids: list[int] = []
     for name in os.listdir("/proc"):
         try:
             words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if words[0].endswith(b"entrepot-plasma-store") and os.fsencode(socket) in words:
-            found.append(int(name))
-    return sorted(found)
+            pids.append(int(name))
+    return sorted(pids)
 
 
 def test_it_serves_is_started_again_and_ends_with_the_store(
@@ -42,7 +42,7 @@ def test_it_serves_is_started_again_and_ends_with_the_store(
         child = max(front_ends(socket))
         os.kill(child, signal.SIGKILL)
         wait_until(lambda: child not in front_ends(socket) and is_served(socket), "the front end to be started again")
-        assert main(start[:5] + ["--plasma", str(socket)]) != 0  # something listens there
+        assert main([*start[:5], "--plasma", str(socket)]) != 0  # something listens there
     finally:
         main(["stop", "--address", address])
     wait_until(lambda: not front_ends(socket), "the front end to end with the store")

@@ -27,12 +27,13 @@ def raw_object(store: entrepot.Store, number: int) -> Any:
 def test_a_plasma_object_is_an_object_of_the_store(daemon: Any, new_front_end: Any, stock_client: Any) -> None:
     plasma = stock_client(new_front_end(64 * MIB))
     for number, (size, metadata) in enumerate([(5, b"meta"), (0, b"only"), (0, b""), (3 * MIB, b""), (100_000, b"x")]):
-        plasma.run(f"b = client.create(oid({number}), {size}, metadata={metadata!r}); memoryview(b).cast('B')[:] = b'\\x07' * {size}")
+        plasma.run(f"b = client.create(oid({number}), {size}, metadata={metadata!r})")
+        plasma.run(f"memoryview(b).cast('B')[:] = b'7' * {size}")
         plasma.run(f"client.seal(oid({number})); del b")
         with entrepot.connect(daemon.address) as store:
-            found = raw_object(store, number)
-            assert found.type == "plasma.Object"
-            assert [bytes(buffer) for buffer in found.buffers] == [b"\x07" * size, metadata]
+            stored = raw_object(store, number)
+            assert stored.type == "plasma.Object"
+            assert [bytes(buffer) for buffer in stored.buffers] == [b"7" * size, metadata]
 
 
 def test_two_clients_share_an_object(new_front_end: Any, stock_client: Any) -> None:
@@ -163,7 +164,7 @@ def test_the_front_end_survives_the_daemon(daemon: Any, new_front_end: Any, stoc
     import signal
 
     client = stock_client(new_front_end(64 * MIB))
-    client.run(f"client.put_raw_buffer(b'before' * 1000, oid(1)); held = client.get_buffers([oid(1)])[0]")
+    client.run("client.put_raw_buffer(b'before' * 1000, oid(1)); held = client.get_buffers([oid(1)])[0]")
     client.run(f"b = client.create(oid(2), {MIB}); memoryview(b).cast('B')[:] = b'2' * {MIB}")
     with entrepot.connect(daemon.address) as store:
         os.kill(store.status()["pid"], signal.SIGKILL)
@@ -176,7 +177,9 @@ def test_the_front_end_survives_the_daemon(daemon: Any, new_front_end: Any, stoc
 
 def test_isolate_gives_the_store_a_copy(daemon: Any, new_front_end: Any, stock_client: Any) -> None:
     client = stock_client(new_front_end(64 * MIB, "--isolate"))
-    client.run(f"b = client.create(oid(1), {MIB}); v = memoryview(b).cast('B'); v[:] = b'1' * {MIB}; client.seal(oid(1))")
+    client.run(
+        f"b = client.create(oid(1), {MIB}); v = memoryview(b).cast('B'); v[:] = b'1' * {MIB}; client.seal(oid(1))"
+    )
     with entrepot.connect(daemon.address) as store:
         data = raw_object(store, 1).buffers[0]
         client.run("v[:5] = b'wrong'")

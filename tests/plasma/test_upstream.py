@@ -39,8 +39,8 @@ def run_upstream(python: Path, folder: Path, *options: str) -> str:
     return run.stdout.strip().splitlines()[-1]
 
 
-def _same_disk(one: Path, other: Path) -> bool:
-    return one.stat().st_dev == other.stat().st_dev
+def _same_disk(first: Path, second: Path) -> bool:
+    return first.stat().st_dev == second.stat().st_dev
 
 
 @pytest.mark.timeout(300)

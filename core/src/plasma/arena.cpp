@@ -237,30 +237,30 @@ Result<std::vector<bool>> Arena::exist(std::span<const IdBytes> ids) { return cl
 
 std::optional<std::uint32_t> Arena::generation(const IdBytes& id) const { return client_->shown_generation(id); }
 
-Result<Found> Arena::find(const IdBytes& id) {
-  Found found;
-  ASSIGN_OR_RETURN(found.object, client_->find(id));
-  if (!found.object) return found;
-  const auto contents = contents_of(*found.object);
-  if (!contents) return Found();
-  found.contents = *contents;
-  return found;
+Result<StoredObject> Arena::find(const IdBytes& id) {
+  StoredObject stored;
+  ASSIGN_OR_RETURN(stored.object, client_->find(id));
+  if (!stored.object) return stored;
+  const auto contents = contents_of(*stored.object);
+  if (!contents) return StoredObject();
+  stored.contents = *contents;
+  return stored;
 }
 
-Result<Found> Arena::load(const IdBytes& id) {
+Result<StoredObject> Arena::load(const IdBytes& id) {
   ASSIGN_OR_RETURN(auto objects, client_->get(std::span(&id, 1), 0, interrupt_check()));
-  Found found;
+  StoredObject stored;
   const auto contents = contents_of(*objects[0]);
-  if (!contents) return found;
-  found.object = std::move(objects[0]);
-  found.contents = *contents;
-  return found;
+  if (!contents) return stored;
+  stored.object = std::move(objects[0]);
+  stored.contents = *contents;
+  return stored;
 }
 
-std::optional<Extent> Arena::in_place(const Found& found) {
-  if (!found.contents.is_plasma) return std::nullopt;
+std::optional<Extent> Arena::in_place(const StoredObject& stored) {
+  if (!stored.contents.is_plasma) return std::nullopt;
   const BufferView* first = nullptr;
-  for (const BufferView& buffer : found.object->buffers()) {
+  for (const BufferView& buffer : stored.object->buffers()) {
     if (buffer.length == 0) continue;
     if (buffer.view == nullptr) return std::nullopt;
     if (first == nullptr) {
@@ -280,13 +280,13 @@ std::optional<Extent> Arena::in_place(const Found& found) {
   if (!range.memory) return std::nullopt;
   range.offset = static_cast<std::uint64_t>(first->data - first->view->mapping.data());
   Extent extent = extent_of(std::move(range), false);
-  extent.pin = found.object;
+  extent.pin = stored.object;
   return extent;
 }
 
-void Arena::copy(const Found& found, const Extent& extent) const {
+void Arena::copy(const StoredObject& stored, const Extent& extent) const {
   std::byte* to = address(extent);
-  for (const auto& part : {found.contents.data, found.contents.metadata}) {
+  for (const auto& part : {stored.contents.data, stored.contents.metadata}) {
     if (!part.empty()) copy_payload(to, part.data(), part.size());
     to += part.size();
   }
@@ -297,8 +297,8 @@ Result<std::vector<bool>> Arena::remove(std::span<const IdBytes> ids) {
   return std::vector<bool>(removed.begin(), removed.end());
 }
 
-std::vector<ObjectDescription> Arena::list(const std::vector<IdBytes>& known) {
-  const std::unordered_set<IdBytes, IdHash> skipped(known.begin(), known.end());
+std::vector<ObjectDescription> Arena::list(const std::vector<IdBytes>& listed) {
+  const std::unordered_set<IdBytes, IdHash> skipped(listed.begin(), listed.end());
   std::vector<ObjectDescription> objects;
   for (const IdBytes& id : client_->ids()) {
     if (skipped.contains(id)) continue;

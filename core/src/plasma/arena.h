@@ -34,8 +34,8 @@ struct Contents {
 // Nothing for objects whose bytes mean something only to a codec. See docs/plasma.md.
 [[nodiscard]] std::optional<Contents> contents_of(const SealedObject& object);
 
-// An object that was found in the store, pinned.
-struct Found {
+// An object of the store, pinned.
+struct StoredObject {
   std::shared_ptr<SealedObject> object;  // null: it is not there
   Contents contents;
 };
@@ -66,14 +66,14 @@ class Arena {
   // Asks the daemon for those that the directory does not show.
   [[nodiscard]] Result<std::vector<bool>> exist(std::span<const IdBytes> ids);
   [[nodiscard]] std::optional<std::uint32_t> generation(const IdBytes& id) const;  // according to the directory
-  [[nodiscard]] Result<Found> find(const IdBytes& id);  // in memory only, without asking the daemon
-  [[nodiscard]] Result<Found> load(const IdBytes& id);  // from wherever it is, which may take long
+  [[nodiscard]] Result<StoredObject> find(const IdBytes& id);  // in memory only, without asking the daemon
+  [[nodiscard]] Result<StoredObject> load(const IdBytes& id);  // from wherever it is, which may take long
   // Where the object is if it lies in a segment that Plasma clients map anyway.
-  [[nodiscard]] std::optional<Extent> in_place(const Found& found);
-  void copy(const Found& found, const Extent& extent) const;
+  [[nodiscard]] std::optional<Extent> in_place(const StoredObject& stored);
+  void copy(const StoredObject& stored, const Extent& extent) const;
   [[nodiscard]] Result<std::vector<bool>> remove(std::span<const IdBytes> ids);
-  // Plasma objects of the store that are not in `known`.
-  [[nodiscard]] std::vector<ObjectDescription> list(const std::vector<IdBytes>& known);
+  // Plasma objects of the store that are not in `listed`.
+  [[nodiscard]] std::vector<ObjectDescription> list(const std::vector<IdBytes>& listed);
 
   [[nodiscard]] bool is_connected() const { return client_->is_connected(); }
   // Waits until the store answers again. kStoreUnavailable: it has ended, or another one is at its address.

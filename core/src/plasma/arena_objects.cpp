@@ -53,9 +53,9 @@ Object* ArenaObjects::usable(const IdBytes& id) {
   const auto generation = arena_->generation(id);
   bool is_here = generation && *generation == object->generation;
   if (is_here && object->is_in_place) {
-    const Result<Found> found = arena_->find(id);
+    const Result<StoredObject> stored = arena_->find(id);
     std::optional<Extent> extent;
-    if (found.is_ok() && found->object) extent = arena_->in_place(*found);
+    if (stored.is_ok() && stored->object) extent = arena_->in_place(*stored);
     is_here = extent && extent->segment == object->extent.segment && extent->offset == object->extent.offset;
     if (is_here) object->extent = *std::move(extent);
   }

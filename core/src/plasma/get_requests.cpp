@@ -112,64 +112,65 @@ void GetRequests::look() {
 
 void GetRequests::fetch(const IdBytes& id) {
   if (!fetching_.insert(id).second) return;
-  Result<Found> found = parts_.objects.arena().find(id);
-  if (found.is_ok() && found->object) return place(id, found.take());
+  Result<StoredObject> stored = parts_.objects.arena().find(id);
+  if (stored.is_ok() && stored->object) return place(id, stored.take());
   parts_.worker.run([this, id, &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
-    Result<Found> loaded = arena.load(id);
+    Result<StoredObject> loaded = arena.load(id);
     return [this, id, loaded = std::move(loaded)]() {
       if (!loaded.is_ok() && loaded.code() != Code::kObjectNotFound) {
         log_warning("object ", to_hex(id), " cannot be read: ", loaded.status().to_string());
       }
-      place(id, loaded.is_ok() ? *loaded : Found());
+      place(id, loaded.is_ok() ? *loaded : StoredObject());
     };
   });
 }
 
-void GetRequests::place(const IdBytes& id, Found found) {
-  if (!found.object) return fetched(id, false);
-  const Contents& contents = found.contents;
+void GetRequests::place(const IdBytes& id, StoredObject stored) {
+  if (!stored.object) return fetched(id, false);
+  const Contents& contents = stored.contents;
   const std::uint64_t bytes = contents.data.size() + contents.metadata.size();
   // Created meanwhile by a Plasma client, or no room: it is looked for again as long as somebody waits.
   if (parts_.objects.table().find(id) != nullptr || !parts_.objects.make_room(bytes, 0, true)) return fetched(id, true);
-  if (auto extent = parts_.objects.arena().in_place(found)) {
-    add(id, found, *std::move(extent), true);
+  if (auto extent = parts_.objects.arena().in_place(stored)) {
+    add(id, stored, *std::move(extent), true);
     return fetched(id, true);
   }
-  if (bytes > kCopiedHereBytes) return copy_in_background(id, std::move(found));
+  if (bytes > kCopiedHereBytes) return copy_in_background(id, std::move(stored));
   auto extent = parts_.objects.arena().lease_at_hand(bytes);
-  if (!extent) return copy_in_background(id, std::move(found));
-  parts_.objects.arena().copy(found, *extent);
-  add(id, found, *std::move(extent), false);
+  if (!extent) return copy_in_background(id, std::move(stored));
+  parts_.objects.arena().copy(stored, *extent);
+  add(id, stored, *std::move(extent), false);
   fetched(id, true);
 }
 
-void GetRequests::copy_in_background(const IdBytes& id, Found found) {
-  add(id, found, {}, false);  // takes its room, and is sealed when it is complete
-  parts_.worker.run([this, id, found = std::move(found), &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
-    Result<Extent> extent = arena.lease(found.contents.data.size() + found.contents.metadata.size());
-    if (extent.is_ok()) arena.copy(found, *extent);
-    return [this, id, extent = std::move(extent)]() {
-      Object& object = *parts_.objects.table().find(id);
-      if (extent.is_ok()) {
-        object.extent = *extent;
-        parts_.objects.table().seal(id, object);
-      } else {
-        log_warning("object ", to_hex(id), " cannot be brought into the arena: ", extent.status().to_string());
-        parts_.objects.table().erase(id);
-      }
-      fetched(id, extent.is_ok());
-    };
-  });
+void GetRequests::copy_in_background(const IdBytes& id, StoredObject stored) {
+  add(id, stored, {}, false);  // takes its room, and is sealed when it is complete
+  parts_.worker.run(
+      [this, id, stored = std::move(stored), &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
+        Result<Extent> extent = arena.lease(stored.contents.data.size() + stored.contents.metadata.size());
+        if (extent.is_ok()) arena.copy(stored, *extent);
+        return [this, id, extent = std::move(extent)]() {
+          Object& object = *parts_.objects.table().find(id);
+          if (extent.is_ok()) {
+            object.extent = *extent;
+            parts_.objects.table().seal(id, object);
+          } else {
+            log_warning("object ", to_hex(id), " cannot be brought into the arena: ", extent.status().to_string());
+            parts_.objects.table().erase(id);
+          }
+          fetched(id, extent.is_ok());
+        };
+      });
 }
 
-void GetRequests::add(const IdBytes& id, const Found& found, Extent extent, bool is_in_place) {
+void GetRequests::add(const IdBytes& id, const StoredObject& stored, Extent extent, bool is_in_place) {
   Object object;
-  object.data_bytes = found.contents.data.size();
-  object.metadata_bytes = found.contents.metadata.size();
+  object.data_bytes = stored.contents.data.size();
+  object.metadata_bytes = stored.contents.metadata.size();
   object.is_sealed = extent.memory != nullptr;
   object.is_in_place = is_in_place;
-  object.is_plasma = found.contents.is_plasma;
-  object.generation = found.object->generation();
+  object.is_plasma = stored.contents.is_plasma;
+  object.generation = stored.object->generation();
   object.construct_s = 0;
   object.digest.assign(sizeof(std::uint64_t), '\0');
   object.extent = std::move(extent);

@@ -7,7 +7,7 @@
 //   fetching ──in memory, where Plasma clients map it──▶ added in place
 //            └──elsewhere──▶ read back if it is on disk, copied into the arena──▶ added
 //
-// An object that other clients of the store seal is found by looking into the directory, which is shared memory, while
+// An object that other clients of the store seal is noticed by looking into the directory, which is shared memory, while
 // anybody waits.
 #pragma once
 
@@ -53,9 +53,9 @@ class GetRequests {
   void answer_if_complete(ClientKey client, bool is_late = false);
   void look();  // for missing objects, in the directory
   void fetch(const IdBytes& id);
-  void place(const IdBytes& id, Found found);
-  void copy_in_background(const IdBytes& id, Found found);
-  void add(const IdBytes& id, const Found& found, Extent extent, bool is_in_place);
+  void place(const IdBytes& id, StoredObject stored);
+  void copy_in_background(const IdBytes& id, StoredObject stored);
+  void add(const IdBytes& id, const StoredObject& stored, Extent extent, bool is_in_place);
   void fetched(const IdBytes& id, bool is_usable);
 
   Parts parts_;

@@ -66,15 +66,15 @@ ObjectTable::Room ObjectTable::make_room(std::uint64_t bytes, ClientKey client, 
   std::uint64_t freed = 0;
   // Takes unheld objects, of one client or of all, until they have `enough` bytes.
   const auto choose = [&](std::uint64_t enough, ClientKey creator) {
-    std::uint64_t found = 0;
-    for (auto it = order_.begin(); it != order_.end() && found < enough; ++it) {
+    std::uint64_t chosen_bytes = 0;
+    for (auto it = order_.begin(); it != order_.end() && chosen_bytes < enough; ++it) {
       const Object& object = objects_.at(*it);
       if ((creator != 0 && object.creator != creator) || !chosen.insert(*it).second) continue;
       room.victims.push_back(*it);
-      found += object.bytes();
+      chosen_bytes += object.bytes();
     }
-    freed += found;
-    return found;
+    freed += chosen_bytes;
+    return chosen_bytes;
   };
   if (const auto quota = quotas_.find(client); quota != quotas_.end()) {
     const auto [limit, used] = quota->second;
@@ -92,10 +92,10 @@ ObjectTable::Room ObjectTable::make_room(std::uint64_t bytes, ClientKey client, 
 
 std::vector<IdBytes> ObjectTable::oldest(std::uint64_t bytes) const {
   std::vector<IdBytes> victims;
-  std::uint64_t found = 0;
-  for (auto it = order_.begin(); it != order_.end() && found < bytes; ++it) {
+  std::uint64_t chosen_bytes = 0;
+  for (auto it = order_.begin(); it != order_.end() && chosen_bytes < bytes; ++it) {
     victims.push_back(*it);
-    found += objects_.at(*it).bytes();
+    chosen_bytes += objects_.at(*it).bytes();
   }
   return victims;
 }

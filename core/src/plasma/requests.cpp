@@ -292,13 +292,13 @@ void Requests::contains(ClientChannel& client, const IdBytes& id) {
 void Requests::list(ClientChannel& client) {
   client.set_busy(true);
   std::vector<ObjectDescription> here = parts_.objects.describe_all();
-  std::vector<IdBytes> known;
-  known.reserve(here.size());
+  std::vector<IdBytes> listed;
+  listed.reserve(here.size());
   for (const ObjectDescription& object : here)
-    known.push_back(object.id);
-  parts_.worker.run([this, key = client.key(), here = std::move(here), known = std::move(known),
+    listed.push_back(object.id);
+  parts_.worker.run([this, key = client.key(), here = std::move(here), listed = std::move(listed),
                      &arena = parts_.objects.arena()]() mutable -> StoreWorker::Completion {
-    const std::vector<ObjectDescription> elsewhere = arena.list(known);
+    const std::vector<ObjectDescription> elsewhere = arena.list(listed);
     here.insert(here.end(), elsewhere.begin(), elsewhere.end());
     return [this, key, reply = list_reply(here)]() {
       ClientChannel* const channel = parts_.channel(key);

@@ -52,7 +52,10 @@ def add_subcommand(subparsers: SubParsers) -> None:
         "--plasma", type=Path, metavar="SOCKET", help="also serve Plasma clients at this socket (entrepot-plasma-store)"
     )
     start.add_argument(
-        "--plasma-size", type=size_option, metavar="SIZE", help="what Plasma clients may occupy (default: half the store)"
+        "--plasma-size",
+        type=size_option,
+        metavar="SIZE",
+        help="capacity for Plasma clients (default: half the store)",
     )
     start.set_defaults(run=run_start)
 
@@ -92,7 +95,7 @@ def _serve_plasma(arguments: argparse.Namespace, address: str) -> None:
     """Start the front end for Plasma clients if ``--plasma`` asks for it."""
     if arguments.plasma is None:
         if arguments.plasma_size is not None:
-            raise InvalidArgument(f"--plasma-size {arguments.plasma_size} needs --plasma, the socket for Plasma clients")
+            raise InvalidArgument(f"--plasma-size {arguments.plasma_size} needs --plasma, their socket")
         return
     with connect_for_inspection(address) as store:
         capacity = int(store.status()["capacity_bytes"])
