@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from typing import Any
 
-import pyarrow.plasma as plasma  # type: ignore[import-not-found]  # in that environment only
+plasma: Any = importlib.import_module("pyarrow.plasma")  # in that environment only
 
 space: dict[str, Any] = {"plasma": plasma, "client": plasma.connect(sys.argv[1])}
 

@@ -146,6 +146,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // The same from what this client has leased already, without asking the daemon.
   [[nodiscard]] std::optional<LeasedRange> lease_at_hand(std::uint64_t bytes, std::uint64_t align);
   void return_lease(const LeasedRange& range);
+  void forget_lease(const LeasedRange& range);  // it turned out that the store has taken it over
   // Seals buffers of these lengths that follow each other from the start of the range, and pins the object. The store
   // takes the range over, unless all are empty, or it says that it did not seal it: then it stays leased. If the outcome
   // is unknown, the range must not be written again either.

@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "client/client.h"
-#include "os/clock.h"
 
 namespace entrepot {
 
@@ -22,6 +21,8 @@ void Client::return_lease(const LeasedRange& range) {
   leases_.give_back(range);
   return_unneeded_leases({});
 }
+
+void Client::forget_lease(const LeasedRange& range) { leases_.sealed(range); }
 
 InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& object,
                                   std::span<const std::uint64_t> lengths, const Interrupt& interrupt) {
@@ -67,7 +68,7 @@ InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& ob
     pinned_->cancel(pin_position);
   }
   if (result.code == Code::kOk) leases_.sealed(range);
-  last_put_ns_.store(os::monotonic_ns(), std::memory_order_relaxed);
+  return_unneeded_leases(interrupt);
   return sealed;
 }
 

@@ -221,6 +221,20 @@ Status Arena::seal(const IdBytes& id, Object& object) {
   const std::array<std::uint64_t, 2> lengths{object.data_bytes, object.metadata_bytes};
   InPlaceSeal sealed = client_->seal_in_place(memory->range, spec, lengths, interrupt_check());
   object.generation = sealed.generation;
+  if (!sealed.pin && object.bytes() > 0 && (sealed.status.is_ok() || sealed.status.code() == Code::kObjectExists)) {
+    // After a reconnect, it may be this very one, sealed by the request that was sent before.
+    const Result<StoredObject> stored = find(id);
+    std::optional<Extent> extent;
+    if (stored.is_ok() && stored->object) extent = in_place(*stored);
+    if (extent && extent->segment == object.extent.segment && extent->offset == object.extent.offset) {
+      sealed.status = Status::ok();
+      client_->forget_lease(memory->range);
+      memory->is_leased = false;
+      object.generation = stored->object->generation();
+      object.is_in_place = true;
+      object.extent.pin = stored->object;
+    }
+  }
   if (sealed.pin) {
     memory->is_leased = false;
     object.is_in_place = true;

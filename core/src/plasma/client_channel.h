@@ -43,6 +43,9 @@ class ClientChannel {
 
   [[nodiscard]] bool is_busy() const { return is_busy_; }
   void set_busy(bool busy) { is_busy_ = busy; }
+  // Its messages are being handled: what is answered meanwhile is noticed there.
+  [[nodiscard]] bool is_served() const { return is_served_; }
+  void set_served(bool served) { is_served_ = served; }
 
   std::unordered_set<IdBytes, IdHash> held;  // what the client holds, created or got
 
@@ -64,6 +67,7 @@ class ClientChannel {
   std::deque<Output> output_;
   std::unordered_set<std::int32_t> known_segments_;
   bool is_busy_ = false;
+  bool is_served_ = false;
   Interest interest_ = Interest::kRead;
   EventLoop::Watch watch_;  // ended before the socket
 };

@@ -153,9 +153,12 @@ void FrontEnd::on_event(ClientKey key, const os::Ready& ready) {
 
 void FrontEnd::go_on(ClientChannel& client) {
   client.set_busy(false);
+  if (client.is_served()) return;
   const ClientKey key = client.key();
+  client.set_served(true);
   const Status served = serve(client);
   if (channel(key) == nullptr) return;
+  client.set_served(false);
   if (!served.is_ok()) return cut_off(client, served);
   settle(client);
 }
