@@ -57,13 +57,14 @@ class FrontEnd:
 
 @pytest.fixture
 def new_front_end(
-    daemon: Any, socket_folder: Path, wait_until: Callable[..., None]
+    request: pytest.FixtureRequest, socket_folder: Path, wait_until: Callable[..., None]
 ) -> Iterator[Callable[..., FrontEnd]]:
-    """``new_front_end(nbytes, *options)``: start this test's only front end, of the store of the fixture ``daemon``."""
+    """``new_front_end(nbytes, *options)``: start this test's only front end, of the store ``store``, or ``daemon``."""
     started: list[FrontEnd] = []
 
-    def start(nbytes: int, *options: str) -> FrontEnd:
-        started.append(FrontEnd(socket_folder, daemon.address, nbytes, wait_until, *options))
+    def start(nbytes: int, *options: str, store: Any = None) -> FrontEnd:
+        address = (store or request.getfixturevalue("daemon")).address
+        started.append(FrontEnd(socket_folder, address, nbytes, wait_until, *options))
         return started[-1]
 
     yield start

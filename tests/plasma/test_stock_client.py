@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import entrepot
@@ -86,6 +87,21 @@ def test_what_is_put_beyond_the_arena_stays_readable(daemon: Any, new_front_end:
         assert plasma.run(f"client.get_buffers([oid({number})])[0].to_pybytes() == bytes([{number}]) * {MIB}"), number
     assert len(plasma.run("[i for i in range(32) if client.contains(oid(i))]")) == 32
     assert plasma.run("len(client.list())") == 32
+
+
+def test_twice_the_memory_is_spilled_and_read_back(
+    new_daemon: Any, tmp_path: Path, new_front_end: Any, stock_client: Any
+) -> None:
+    store = new_daemon("64MiB", "--spill-path", str(tmp_path / "spill"))
+    plasma = stock_client(new_front_end(48 * MIB, store=store))
+    for number in range(32):
+        plasma.run(f"client.create_and_seal(oid({number}), bytes([{number}]) * {4 * MIB}, b'')")
+    for number in range(32):
+        assert plasma.run(f"client.get_buffers([oid({number})])[0].to_pybytes() == bytes([{number}]) * {4 * MIB}"), (
+            number
+        )
+    with entrepot.connect(store.address) as inspected:
+        assert inspected.status()["spilled_bytes"] > 0
 
 
 def test_strict_drops_what_plasma_would_drop(daemon: Any, new_front_end: Any, stock_client: Any) -> None:
