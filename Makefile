@@ -48,6 +48,10 @@ $(VENV2)/.developed: requirements-pandas2.lock pyproject.toml | system-check
 $(ENVIRONMENTS): .venv-%/.developed: tests/environments/%.lock pyproject.toml | system-check
 	@bash tools/sync_environment.sh $*
 
+# Plasma's own client, for tests/plasma; it has wheels for Python 3.11 and older only, and its tests are skipped elsewhere.
+.venv-plasma-client/.synced: tests/plasma/stock_client.lock | system-check
+	@bash tools/sync_venv.sh .venv-plasma-client tests/plasma/stock_client.lock && touch $@ || echo "setup: no Plasma client for this Python"
+
 environments: $(ENVIRONMENTS)  ## create the environments with other versions of NumPy, Arrow, pandas and Polars
 
 build: setup  ## build the daemon and the extension, beside the Python sources
@@ -59,10 +63,10 @@ cpp-tests: setup  ## build the daemon, the extension and the C++ tests
 test-fast: cpp-tests  ## C++ unit tests without sanitizers, and Python tests that are not slow; under two minutes
 	@$(PY) tools/run_tests.py fast
 
-test: build $(VENV2)/.developed  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
+test: build $(VENV2)/.developed .venv-plasma-client/.synced  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
-test-exhaustive: cpp-tests environments  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, six other environments, whole benchmark runs
+test-exhaustive: cpp-tests environments .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, six other environments, whole benchmark runs
 	@$(PY) tools/run_tests.py exhaustive
 
 test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm

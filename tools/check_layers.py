@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Lowest first.
-LAYERS = ("base", "os", "shm", "spill", "store", "net", "client", "daemon", "bindings")
-# Lower layers that are nevertheless forbidden: libentrepot contains neither store nor spilling, and the daemon is not a
-# client.
+LAYERS = ("base", "os", "shm", "spill", "store", "net", "client", "daemon", "plasma", "bindings")
+# Lower layers that are nevertheless forbidden: libentrepot contains neither store nor spilling, the daemon is not a
+# client, and the front end for Plasma clients is no part of the daemon, whose event loop it uses.
 FORBIDDEN = {
     "client": {"spill", "store"},
     "daemon": {"client"},
-    "bindings": {"spill", "store", "daemon"},
+    "plasma": {"spill", "store"},
+    "bindings": {"spill", "store", "daemon", "plasma"},
 }
 # Operating-system headers are confined to the layer `os`, so that a port affects only that layer.
 SYSTEM = re.compile(
@@ -30,7 +31,7 @@ SYSTEM = re.compile(
 # System headers that files of other layers need all the same.
 ALLOWED_SYSTEM = {"base/cpu.cpp": {"sys/auxv.h"}}
 # The only headers of one layer that another may include.
-ONLY_HEADERS = {("store", "spill"): {"spill/backend.h"}}
+ONLY_HEADERS = {("store", "spill"): {"spill/backend.h"}, ("plasma", "daemon"): {"daemon/event_loop.h"}}
 # The folders of the layer store, lowest first: each includes only folders before it, and these two headers.
 STORE_PARTS = ("memory", "eviction", "session", "object", "paging", "status")
 STORE_LEAVES = {"store/types.h", "store/sync_point.h"}

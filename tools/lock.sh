@@ -14,5 +14,7 @@ echo 'pandas>=2.2,<3' | "$uv" pip compile "${options[@]}" --python-version 3.11 
 for packages in tests/environments/*.in; do
   "$uv" pip compile "${options[@]}" --python-version 3.11 -o "${packages%.in}.lock" "$packages" pyproject.toml
 done
+# Plasma's own client.
+"$uv" pip compile "${options[@]}" --python-version 3.11 -o tests/plasma/stock_client.lock tests/plasma/stock_client.in
 # Requirements of wheel builds, separate because they include a compiler.
 "$uv" pip compile "${options[@]}" --python-version 3.10 --group wheel -o requirements-wheel.lock

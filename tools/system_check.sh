@@ -31,6 +31,10 @@ find_missing() {
   if ! echo '#include <gtest/gtest.h>' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
     need libgtest-dev "GoogleTest, for the C++ tests"
   fi
+  flatc --version >/dev/null 2>&1 || need flatbuffers-compiler "FlatBuffers, for the front end of Plasma clients"
+  if ! echo '#include <flatbuffers/flatbuffers.h>' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
+    need libflatbuffers-dev "FlatBuffers' headers, for the same"
+  fi
   if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! command -v initdb >/dev/null; then
     need postgresql "PostgreSQL, the database of Airflow in the tests"
   fi
@@ -77,5 +81,5 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   exit 1
 fi
 echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
-echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel postgresql-server postgresql python3-devel" >&2
+echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler postgresql-server postgresql python3-devel" >&2
 exit 1

@@ -148,7 +148,11 @@ def test_the_control_notices_an_import_through_the_package() -> None:
 
 def test_console_scripts_point_at_functions() -> None:
     scripts = {entry.name: entry.value for entry in entry_points(group="console_scripts") if "entrepot" in entry.name}
-    assert scripts == {"entrepot": "entrepot.cli:main", "entrepotd": "entrepot.daemon_main:main"}
+    assert scripts == {
+        "entrepot": "entrepot.cli:main",
+        "entrepotd": "entrepot.daemon_main:main",
+        "entrepot-plasma-store": "entrepot.plasma_store_main:main",
+    }
     for value in scripts.values():
         module, _, function = value.partition(":")
         assert "entrepot" in _loaded_by(f"import {module}\nassert callable({module}.{function})")

@@ -43,6 +43,8 @@ struct ConnectOptions {
   // gone, or the socket's file is.
   std::uint64_t no_listener_ms = 500;
   std::uint32_t load_ms = 300'000;  // limit of a get's wait for objects to be reloaded from disk
+  // Leases come from segments that nobody else is ever given, so that other processes may be let write to them.
+  bool isolated_leases = false;
 };
 
 struct ServerInfo {
@@ -72,6 +74,14 @@ struct PutResult {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
   bool existed = false;  // the same content was already sealed under this ID
+};
+
+// What became of a range that was to be sealed where it is.
+struct InPlaceSeal {
+  Status status;
+  std::uint32_t generation = 0;
+  // The object's pin, taken with the seal, so that its memory stays as it is. Null: it was not sealed, or holds no bytes.
+  std::shared_ptr<HeldPin> pin;
 };
 
 class ObjectBuilder;
@@ -128,6 +138,25 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] std::uint64_t number() const { return number_; }  // of this client in this process
   void value_released(std::uint64_t bytes) { value_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
   void value_freed();  // some time after it, idle leases are returned
+
+  // --- memory for objects that other processes write: see client/leased_objects.cpp
+  // `align`: a power of two. Waits up to `wait_ms` for memory; kStoreFull.
+  [[nodiscard]] Result<LeasedRange> lease(std::uint64_t bytes, std::uint64_t align, std::uint32_t wait_ms,
+                                          const Interrupt& interrupt);
+  // The same from what this client has leased already, without asking the daemon.
+  [[nodiscard]] std::optional<LeasedRange> lease_at_hand(std::uint64_t bytes, std::uint64_t align);
+  void return_lease(const LeasedRange& range);
+  void forget_lease(const LeasedRange& range);  // it turned out that the store has taken it over
+  // Seals buffers of these lengths that follow each other from the start of the range, and pins the object. The store
+  // takes the range over, unless all are empty, or it says that it did not seal it: then it stays leased. If the outcome
+  // is unknown, the range must not be written again either.
+  [[nodiscard]] InPlaceSeal seal_in_place(const LeasedRange& range, const ObjectSpec& object,
+                                          std::span<const std::uint64_t> lengths, const Interrupt& interrupt);
+  // The object, pinned, if the directory shows it in memory; null: it may be elsewhere, see get().
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id);
+  [[nodiscard]] std::vector<IdBytes> ids() const;  // of all objects in the directory
+  // Generation of the object if the directory shows it, in memory or on disk. A miss is not final: see generation_of().
+  [[nodiscard]] std::optional<std::uint32_t> shown_generation(const IdBytes& id) const;
 
   // --- reservations (client/reservations.cpp)
   // Reserves memory for what this process is going to seal; returns its number. kStoreFull: not in time, or never.
@@ -264,7 +293,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   const ConnectOptions options_;
   std::uint64_t number_ = 0;  // set by the constructor
   SegmentViews views_{*this};
-  LeasePool leases_{*this};
+  LeasePool leases_{*this, options_.isolated_leases};
   std::shared_ptr<PinnedSet> pinned_;  // set by open(), then constant
 
   mutable std::mutex mutex_;

@@ -74,6 +74,13 @@ Result<LeasedRange> LeasePool::try_allocate(std::uint64_t length, std::uint64_t 
   return Status(Code::kStoreFull, "other threads took the leased memory");
 }
 
+std::optional<LeasedRange> LeasePool::allocate_at_hand(std::uint64_t length, std::uint64_t align) {
+  LeasedRange range;
+  const std::lock_guard lock(mutex_);
+  if (!allocate_from_free(round_up(std::max<std::uint64_t>(length, 1), kBlobAlign), align, range)) return std::nullopt;
+  return range;
+}
+
 bool LeasePool::allocate_from_free(std::uint64_t length, std::uint64_t align, LeasedRange& out) {
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it) {
@@ -114,7 +121,7 @@ Status LeasePool::request(std::uint64_t min_bytes, std::uint64_t want_bytes, std
   options.interrupt = interrupt;
   options.only_on = context.current_connection;
   options.abandoned = [this, context, leasing](Frame frame) { accept_abandoned(std::move(frame), context); };
-  auto frame = rpc_.call(MessageType::kLease, to_wire(LeaseRequest{min_bytes, want_bytes, wait_ms}), options);
+  auto frame = rpc_.call(request_type_, to_wire(LeaseRequest{min_bytes, want_bytes, wait_ms}), options);
   if (frame.is_ok()) return accept(frame.take(), context, interrupt);
   if (!context.current_connection || !context.current_connection->broken()) return frame.status();
   return rpc_.wait_reconnected(context.current_connection, interrupt);  // the caller tries again

@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -57,7 +58,9 @@ struct LeasedRange {
 
 class LeasePool {
  public:
-  explicit LeasePool(Rpc& rpc) : rpc_(rpc) {}
+  // `isolated`: from segments that nobody else is ever given, so that their descriptors may be passed on.
+  explicit LeasePool(Rpc& rpc, bool isolated = false)
+      : rpc_(rpc), request_type_(isolated ? MessageType::kLeaseIsolated : MessageType::kLease) {}
 
   // Allocates `length` bytes at a multiple of `align` (a power of two). `more`: bytes that the caller will request
   // next, so that one lease serves all. Waits up to `wait_ms` for memory.
@@ -68,6 +71,9 @@ class LeasePool {
   // without.
   [[nodiscard]] Result<LeasedRange> try_allocate(std::uint64_t length, std::uint64_t align, std::uint32_t wait_ms,
                                                  std::uint32_t answer_ms);
+
+  // The same from what is leased already, without asking the daemon.
+  [[nodiscard]] std::optional<LeasedRange> allocate_at_hand(std::uint64_t length, std::uint64_t align);
 
   // Gives back what is behind the first `length` bytes, a multiple of kBlobAlign; `range` becomes that short.
   void shorten(LeasedRange& range, std::uint64_t length);
@@ -133,6 +139,7 @@ class LeasePool {
   [[nodiscard]] std::shared_ptr<void> begin_lease();  // ends when the last copy of the result is destroyed
 
   Rpc& rpc_;
+  const MessageType request_type_;
   mutable std::mutex mutex_;
   std::map<std::uint32_t, std::shared_ptr<WritableSegment>> segments_;  // guarded by mutex_
   std::map<Key, std::uint64_t> free_;                                   // guarded by mutex_; length by location

@@ -48,8 +48,23 @@ std::optional<std::uint32_t> PinnedSet::generation_of(const IdBytes& id) const {
   return snapshot->generation();
 }
 
+std::optional<std::uint32_t> PinnedSet::shown_generation(const IdBytes& id) const {
+  const auto snapshot = directory_.find_existing(id);
+  if (!snapshot) return std::nullopt;
+  return snapshot->generation();
+}
+
 std::uint64_t PinnedSet::fingerprint(const IdBytes& id) {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(id.data()), id.size()});
+}
+
+std::vector<IdBytes> PinnedSet::ids() const {
+  std::vector<IdBytes> ids;
+  const std::uint32_t end = directory_.high_water();
+  for (std::uint32_t slot = 0; slot < end; ++slot) {
+    if (directory_.had_object(slot)) ids.push_back(directory_.slot(slot).id);
+  }
+  return ids;
 }
 
 std::vector<std::uint64_t> PinnedSet::fingerprints() const {

@@ -103,6 +103,8 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   // Generation of the object according to the directory, without asking the daemon.
   [[nodiscard]] std::optional<std::uint32_t> generation_of(const IdBytes& id) const;
 
+  [[nodiscard]] std::optional<std::uint32_t> shown_generation(const IdBytes& id) const;  // the same, also on disk
+  [[nodiscard]] std::vector<IdBytes> ids() const;  // of all objects in the directory
   // Hashes of the IDs of all objects in the directory, sorted.
   [[nodiscard]] std::vector<std::uint64_t> fingerprints() const;
   [[nodiscard]] static std::uint64_t fingerprint(const IdBytes& id);

@@ -28,6 +28,7 @@ void ClientService::handle(Connection& connection, Frame& frame) {
 void ClientService::serve(Request& request) {
   switch (request.type()) {
     case MessageType::kLease:
+    case MessageType::kLeaseIsolated:
       return objects_.lease(request);
     case MessageType::kUnlease:
       return objects_.unlease(request);

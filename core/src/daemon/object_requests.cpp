@@ -48,24 +48,26 @@ void ObjectRequests::lease(Request& request) {
   if (!request.read(body)) return;
   const std::optional<HeldRequest> held = request.hold();
   if (!held) return;
-  store_.lease(request.origin(), body.min_bytes, body.want_bytes, body.timeout_ms,
-               [this, held = *held](Result<LeaseGrant> granted) {
-                 if (!granted.is_ok()) return held.refuse(granted.status());
-                 std::vector<UniqueFd> fds;
-                 if (granted->first) {
-                   auto fd = segments_.writable(granted->segment, granted->generation);
-                   if (!fd.is_ok()) return held.refuse(fd.status());
-                   fds.push_back(fd.take());
-                 }
-                 LeaseReply reply;
-                 reply.segment = granted->segment;
-                 reply.segment_generation = granted->generation;
-                 reply.segment_bytes = granted->segment_bytes;
-                 reply.offset = granted->offset;
-                 reply.length = granted->length;
-                 reply.kind = granted->kind;
-                 held.reply(reply, std::move(fds));
-               });
+  store_.lease(
+      request.origin(), body.min_bytes, body.want_bytes, body.timeout_ms,
+      [this, held = *held](Result<LeaseGrant> granted) {
+        if (!granted.is_ok()) return held.refuse(granted.status());
+        std::vector<UniqueFd> fds;
+        if (granted->first) {
+          auto fd = segments_.writable(granted->segment, granted->generation);
+          if (!fd.is_ok()) return held.refuse(fd.status());
+          fds.push_back(fd.take());
+        }
+        LeaseReply reply;
+        reply.segment = granted->segment;
+        reply.segment_generation = granted->generation;
+        reply.segment_bytes = granted->segment_bytes;
+        reply.offset = granted->offset;
+        reply.length = granted->length;
+        reply.kind = granted->kind;
+        held.reply(reply, std::move(fds));
+      },
+      request.type() == MessageType::kLeaseIsolated);
 }
 
 void ObjectRequests::unlease(Request& request) {

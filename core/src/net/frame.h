@@ -47,13 +47,14 @@ enum class MessageType : std::uint16_t {
   kWaitProvisioned = 41,
   kShutdown = 42,
   kUpgrade = 44,
-  kGrowPins = 45,     // since 1.2
-  kReserve = 46,      // since 1.3
-  kReservation = 47,  // since 1.3
-  kOpenRings = 48,    // since 1.4
-  kRingFilled = 49,   // since 1.4; no answer, in both directions: a ring has frames, and its consumer slept
-  kSocketFilled = 50,  // since 1.5; from the daemon, through a ring; no answer: the socket has a frame
-  kFork = 43,         // sent by the parent: a second registration, for a forked child
+  kGrowPins = 45,       // since 1.2
+  kReserve = 46,        // since 1.3
+  kReservation = 47,    // since 1.3
+  kOpenRings = 48,      // since 1.4
+  kRingFilled = 49,     // since 1.4; no answer, in both directions: a ring has frames, and its consumer slept
+  kLeaseIsolated = 50,  // since 1.5
+  kSocketFilled = 51,   // since 1.5; from the daemon, through a ring; no answer: the socket has a frame
+  kFork = 43,           // sent by the parent: a second registration, for a forked child
 };
 
 struct FrameHeader {

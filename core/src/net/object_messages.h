@@ -14,6 +14,9 @@ namespace entrepot {
 // Lease: the exclusive right to write to [offset, offset + length) of a segment. The answer may take as long as
 // provisioning does, bounded by timeout_ms; kStoreFull gives the reason. The read-write descriptor is sent with this
 // client's first lease of a segment; Segment requests it again.
+//
+// LeaseIsolated: the same, in a segment that is never leased to another client and that the daemon never fills, so that
+// the client may pass its descriptor on to processes that write where they please.
 struct LeaseRequest {
   std::uint64_t min_bytes = 0;
   std::uint64_t want_bytes = 0;

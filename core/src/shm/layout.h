@@ -19,7 +19,7 @@
 
 namespace entrepot {
 
-inline constexpr std::uint32_t kLayoutVersion = 4;
+inline constexpr std::uint32_t kLayoutVersion = 5;
 inline constexpr std::uint64_t kRegionMagic = 0x3154'4f50'4552'544eULL;
 inline constexpr std::uint64_t kPinTableMagic = 0x3154'4e49'5045'4e31ULL;
 inline constexpr std::uint32_t kRecordMagic = 0x3152'4f45U;  // "EOR1"
@@ -308,6 +308,8 @@ struct alignas(64) Segment {
 };
 static_assert(sizeof(Segment) == 64);
 inline constexpr std::uint64_t kLeaseUnit = 64U << 10;
+// In the flags of its word, for as long as it exists: it was leased as an isolated segment.
+inline constexpr std::uint16_t kIsolatedFlag = 2;
 
 // ---- sessions, names, clients: private to the daemon, never mapped by clients --------------------------------------
 inline constexpr std::size_t kScopeMaxBytes = 160;

@@ -53,19 +53,24 @@ Result<std::uint32_t> SegmentTable::add(std::uint64_t bytes) {
   return index;
 }
 
-void SegmentTable::set_word(std::uint32_t segment, SegmentState state, MemoryKind kind) {
+void SegmentTable::set_word(std::uint32_t segment, SegmentState state, MemoryKind kind, std::uint16_t flags) {
   table_.at(segment).word.store(
-      Word::make(generation(segment), static_cast<std::uint8_t>(state), static_cast<std::uint8_t>(kind)),
+      Word::make(generation(segment), static_cast<std::uint8_t>(state), static_cast<std::uint8_t>(kind), flags),
       std::memory_order_release);
 }
 
-void SegmentTable::set_state(std::uint32_t segment, SegmentState state) { set_word(segment, state, kind(segment)); }
-void SegmentTable::set_kind(std::uint32_t segment, MemoryKind kind) { set_word(segment, state(segment), kind); }
+void SegmentTable::set_state(std::uint32_t segment, SegmentState state) {
+  set_word(segment, state, kind(segment), Word::flags(table_.word(segment)));
+}
+
+void SegmentTable::set_kind(std::uint32_t segment, MemoryKind kind) {
+  set_word(segment, state(segment), kind, Word::flags(table_.word(segment)));
+}
 
 void SegmentTable::lease(std::uint32_t segment, const SegmentWriterRef& writer) {
   table_.at(segment).writer = writer.client;
   table_.at(segment).writer_token = writer.token;
-  set_state(segment, SegmentState::kLeased);
+  set_word(segment, SegmentState::kLeased, kind(segment), writer.isolated ? kIsolatedFlag : 0);
 }
 
 void SegmentTable::end_lease(std::uint32_t segment, bool holds_data) {
@@ -108,7 +113,11 @@ MemoryKind SegmentTable::kind(std::uint32_t segment) const {
 }
 
 SegmentWriterRef SegmentTable::writer(std::uint32_t segment) const {
-  return {table_.at(segment).writer, table_.at(segment).writer_token};
+  return {table_.at(segment).writer, table_.at(segment).writer_token, is_isolated(segment)};
+}
+
+bool SegmentTable::is_isolated(std::uint32_t segment) const {
+  return (Word::flags(table_.word(segment)) & kIsolatedFlag) != 0;
 }
 
 bool SegmentTable::is_live(std::uint32_t segment) const {

@@ -7,6 +7,10 @@
 //   returned ──leased again by its last writer──▶ leased
 //   free ──remove──▶ absent (generation + 1)
 //
+// A segment that was leased as isolated stays so for as long as it exists: processes that its writer lets map it may
+// write to all of it, so it is never leased to another client, nor filled by the daemon. Once it is empty and without a
+// writer, it is removed, and never free.
+//
 //   daemon restart: leased ──▶ quarantined ──writer reconnects──▶ leased
 //                                          └─writer died──▶ free or returned
 #pragma once
@@ -24,6 +28,7 @@ namespace entrepot {
 struct SegmentWriterRef {
   std::uint32_t client = 0;
   std::uint64_t token = 0;  // 0: nobody
+  bool isolated = false;    // its segments are isolated
 };
 
 // A client may write to it, or could before the daemon restarted and may reconnect.
@@ -68,6 +73,7 @@ class SegmentTable {
   [[nodiscard]] std::uint64_t bytes(std::uint32_t segment) const { return table_.at(segment).bytes; }
   [[nodiscard]] std::uint32_t generation(std::uint32_t segment) const { return Word::generation(table_.word(segment)); }
   [[nodiscard]] SegmentWriterRef writer(std::uint32_t segment) const;
+  [[nodiscard]] bool is_isolated(std::uint32_t segment) const;
   [[nodiscard]] bool is_live(std::uint32_t segment) const;  // accepts any number
   [[nodiscard]] std::uint32_t size() const { return table_.size(); }
   [[nodiscard]] std::uint32_t live() const { return table_.live(); }
@@ -75,7 +81,7 @@ class SegmentTable {
   EntryTable<Segment>& table() { return table_; }
 
  private:
-  void set_word(std::uint32_t segment, SegmentState state, MemoryKind kind);
+  void set_word(std::uint32_t segment, SegmentState state, MemoryKind kind, std::uint16_t flags);
 
   EntryTable<Segment> table_;
 };

@@ -122,14 +122,14 @@ std::uint64_t Store::deadline(std::uint64_t timeout_ms) const {
 }
 
 void Store::lease(const RequestOrigin& origin, std::uint64_t min_bytes, std::uint64_t want_bytes,
-                  std::uint64_t timeout_ms, LeaseDone done) {
+                  std::uint64_t timeout_ms, LeaseDone done, bool isolated) {
   const ClientState* state = clients_.find(origin.client);
   if (state == nullptr) {
     done(Status(Code::kAccessDenied, concat("client ", origin.client, " is unknown")));
     return;
   }
-  PendingLease request{
-      origin, deadline(timeout_ms), {origin.client, state->token}, min_bytes, want_bytes, {}, std::move(done), {}};
+  const SegmentWriterRef writer{origin.client, state->token, isolated};
+  PendingLease request{origin, deadline(timeout_ms), writer, min_bytes, want_bytes, {}, std::move(done), {}};
   request.remedies.waiting = timeout_ms > 0;
   pending_.add(std::move(request));
   try_leases();

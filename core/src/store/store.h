@@ -70,8 +70,9 @@ class Store {
   [[nodiscard]] const ClientTable& clients() const { return clients_; }
 
   // --- requests
+  // `isolated`: in segments that nobody else ever gets to write, not even the daemon.
   void lease(const RequestOrigin& origin, std::uint64_t min_bytes, std::uint64_t want_bytes, std::uint64_t timeout_ms,
-             LeaseDone done);
+             LeaseDone done, bool isolated = false);
   [[nodiscard]] Status unlease(std::uint32_t client, std::uint32_t segment, std::uint64_t offset, std::uint64_t length,
                                bool done);
   [[nodiscard]] SealOutcome seal(std::uint32_t client, const SealSpec& spec, bool makes_room = true);

@@ -16,6 +16,7 @@ from entrepot._cli.common import (
     size_option,
 )
 from entrepot._daemon import launcher
+from entrepot._daemon.plasma_front_end import start_front_end
 from entrepot._daemon.settings import resolve
 from entrepot._daemon.units import parse_duration, parse_size
 from entrepot.errors import EntrepotError, InvalidArgument
@@ -47,6 +48,15 @@ def add_subcommand(subparsers: SubParsers) -> None:
         "--log-file", type=Path, help="log file (default: one for each address, in the user's state folder)"
     )
     start.add_argument("--config", type=Path, help="the daemon's configuration file")
+    start.add_argument(
+        "--plasma", type=Path, metavar="SOCKET", help="also serve Plasma clients at this socket (entrepot-plasma-store)"
+    )
+    start.add_argument(
+        "--plasma-size",
+        type=size_option,
+        metavar="SIZE",
+        help="capacity for Plasma clients (default: half the store)",
+    )
     start.set_defaults(run=run_start)
 
 
@@ -62,6 +72,7 @@ def run_start(arguments: argparse.Namespace) -> int:
                 "leave these options out to use it as it is, or run 'entrepot stop' first, which discards its objects"
             )
         print(f"a store already listens at {settings.address}")
+        _serve_plasma(arguments, settings.address)
         return 0
     size = arguments.size or (None if arguments.config else settings.private_size)
     idle_exit: float | None = arguments.idle_exit
@@ -76,7 +87,22 @@ def run_start(arguments: argparse.Namespace) -> int:
         extra=("--config", str(arguments.config.resolve())) if arguments.config else (),
     )
     print(f"store at {settings.address}, which logs to {log}")
+    _serve_plasma(arguments, settings.address)
     return 0
+
+
+def _serve_plasma(arguments: argparse.Namespace, address: str) -> None:
+    """Start the front end for Plasma clients if ``--plasma`` asks for it."""
+    if arguments.plasma is None:
+        if arguments.plasma_size is not None:
+            raise InvalidArgument(f"--plasma-size {arguments.plasma_size} needs --plasma, their socket")
+        return
+    with connect_for_inspection(address) as store:
+        capacity = int(store.status()["capacity_bytes"])
+    nbytes = capacity // 2 if arguments.plasma_size is None else parse_size(arguments.plasma_size)
+    path, log = arguments.plasma.absolute(), launcher.log_path(address)
+    start_front_end(path, nbytes, address, log.with_name(f"{log.stem}-plasma.log"))
+    print(f"serving Plasma clients at {path}, {human_bytes(nbytes)}")
 
 
 def _differences(arguments: argparse.Namespace, address: str) -> list[str]:

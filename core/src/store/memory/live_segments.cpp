@@ -38,7 +38,8 @@ bool LiveSegments::may_write_again(std::uint32_t segment, const SegmentWriterRef
   const SegmentState state = table_.state(segment);
   if (state != SegmentState::kLeased && state != SegmentState::kReturned) return false;
   const SegmentWriterRef writer = table_.writer(segment);
-  return writer.client == client.client && writer.token == client.token && writer.token != 0;
+  return writer.client == client.client && writer.token == client.token && writer.token != 0 &&
+         writer.isolated == client.isolated;
 }
 
 // ---- from the first byte to the last ----
@@ -140,7 +141,7 @@ void LiveSegments::release_if_empty(std::uint32_t segment) {
   } else if (state != SegmentState::kFree) {
     return;  // its writer may still use it
   }
-  if (held.retired_bytes() != 0) return drop(segment);
+  if (held.retired_bytes() != 0 || table_.is_isolated(segment)) return drop(segment);
   ++freed_;
 }
 

@@ -7,10 +7,11 @@
 //
 // A segment has at most one writer. It goes to another writer only when it holds nothing and the former one is gone or
 // has unmapped it; its former writer may get it back while it still holds that writer's data. Who may take a free
-// segment depends on two more conditions:
+// segment depends on three more conditions:
 //
 //   added for a request ──reserve()──▶ only for that request ──unreserve(): it takes the segment──▶ as the state says
 //                                               └──────────────offer(): the request is gone───────▶ for all
+//   leased as isolated ──▶ for nobody but that writer, and dropped once it is empty
 //   adopted ──withhold()──▶ for nobody ──release_withheld()──▶ as the state says
 #pragma once
 
@@ -64,7 +65,7 @@ class LiveSegments {
   [[nodiscard]] bool is_droppable(std::uint32_t segment, const LiveSegment& entry) const;
   [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;  // only a live segment has one
   // Whether the client may write there without access to anyone else's data: it is the writer, or was the last one
-  // before unmapping it.
+  // before unmapping it, and asks for memory of the same isolation.
   [[nodiscard]] bool may_write_again(std::uint32_t segment, const SegmentWriterRef& client) const;
 
   // --- from the first byte to the last
@@ -89,7 +90,8 @@ class LiveSegments {
   // Writes the bounds of its leases to the table, for the next daemon: before a lease is answered, and after the object
   // it was taken for is fully written.
   void record_leases(std::uint32_t segment);
-  void release_if_empty(std::uint32_t segment);  // after something left it: makes it free, drops it, or leaves it
+  // After something left it: makes it free, drops it (if it is isolated or has holes), or leaves it.
+  void release_if_empty(std::uint32_t segment);
 
   // --- adoption
   [[nodiscard]] SegmentAdoption adopt_table() { return table_.adopt(); }

@@ -39,7 +39,7 @@ std::uint32_t LoadAllocator::best_fit(SegmentState state, std::uint64_t bytes) c
   for (const auto& [segment, entry] : live_->all()) {
     const bool usable = state == SegmentState::kFree ? live_->is_free(segment, entry) : live_->state(segment) == state;
     const std::uint64_t largest = entry.ranges.largest_free();
-    if (!usable || entry.withheld || largest < wanted) continue;
+    if (!usable || entry.withheld || live_->table().is_isolated(segment) || largest < wanted) continue;
     if (best != kNoSegment && largest >= best_free) continue;
     best = segment;
     best_free = largest;

@@ -1,0 +1,84 @@
+// Objects whose bytes other processes write, into memory that this client has leased and passed on.
+#include <algorithm>
+#include <numeric>
+
+#include "base/text.h"
+#include "client/client.h"
+
+namespace entrepot {
+
+Result<LeasedRange> Client::lease(std::uint64_t bytes, std::uint64_t align, std::uint32_t wait_ms,
+                                  const Interrupt& interrupt) {
+  RETURN_IF_ERROR(connection());
+  return leases_.allocate(bytes, align, 0, wait_ms, interrupt);
+}
+
+std::optional<LeasedRange> Client::lease_at_hand(std::uint64_t bytes, std::uint64_t align) {
+  return leases_.allocate_at_hand(bytes, align);
+}
+
+void Client::return_lease(const LeasedRange& range) {
+  leases_.give_back(range);
+  return_unneeded_leases({});
+}
+
+void Client::forget_lease(const LeasedRange& range) { leases_.sealed(range); }
+
+InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& object,
+                                  std::span<const std::uint64_t> lengths, const Interrupt& interrupt) {
+  InPlaceSeal sealed;
+  SealRequest request;
+  SealObject& seal = request.objects.emplace_back();
+  static_cast<ObjectSpec&>(seal) = object;
+  const std::uint64_t bytes = std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
+  std::uint64_t offset = 0;
+  for (const std::uint64_t length : lengths) {
+    seal.buffers.push_back(length == 0 ? SealBuffer{kInlineBlob, 0, 0, 0} : SealBuffer{kNewBlob, 0, offset, length});
+    offset += length;
+  }
+  if (bytes > 0) {
+    auto position = pinned_->reserve_pin();
+    if (!position.is_ok()) {
+      sealed.status = position.status();
+      return sealed;
+    }
+    seal.pin_position = *position;
+    seal.blobs = {{range.segment(), range.offset, bytes}};
+  }
+  const std::uint32_t pin_position = seal.pin_position;
+  CallOptions options;
+  options.interrupt = interrupt;
+  auto reply = request_reply<SealReply>(MessageType::kSeal, request, options);
+  if (reply.is_ok() && reply->results.size() != 1) {
+    reply = Status(Code::kInternal, "the daemon's response to a seal has not one result");
+  }
+  if (!reply.is_ok()) {
+    // It may have been sealed anyway, and pinned: neither range nor position is used again.
+    if (bytes > 0) leases_.sealed(range);
+    sealed.status = reply.status();
+    return sealed;
+  }
+  const SealResult& result = reply->results[0];
+  sealed.generation = result.generation;
+  if (result.code != Code::kOk) sealed.status = Status(result.code, result.message);
+  if (bytes == 0) return sealed;
+  if (pinned_->is_pin(pin_position)) {
+    sealed.pin = pinned_->hold(pin_position);
+  } else {
+    pinned_->cancel(pin_position);
+  }
+  if (result.code == Code::kOk) leases_.sealed(range);
+  return_unneeded_leases(interrupt);
+  return sealed;
+}
+
+Result<std::shared_ptr<SealedObject>> Client::find(const IdBytes& id) {
+  RETURN_IF_ERROR(connection());
+  return pinned_->find(id, views_, 0, {});
+}
+
+std::vector<IdBytes> Client::ids() const { return pinned_->ids(); }
+
+std::optional<std::uint32_t> Client::shown_generation(const IdBytes& id) const { return pinned_->shown_generation(id); }
+
+}  // namespace entrepot

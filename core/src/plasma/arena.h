@@ -1,0 +1,106 @@
+// Arena: the front end's access to the store. Leases memory that Plasma clients write, seals what they wrote where it
+// is, and brings objects of the store back in front of them.
+//
+// Its leases are isolated: a Plasma client maps whole segments writable, so nothing but what Plasma clients are given is
+// ever in one.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "client/client.h"
+#include "plasma/object_table.h"
+
+namespace entrepot::plasma {
+
+// Data and metadata of an object of the store, as a Plasma client sees them. Valid as long as the object.
+struct Contents {
+  std::span<const std::byte> data;
+  std::span<const std::byte> metadata;
+  bool is_plasma = false;  // it was put as a Plasma object
+};
+
+// Nothing for objects whose bytes mean something only to a codec. See docs/plasma.md.
+[[nodiscard]] std::optional<Contents> contents_of(const SealedObject& object);
+
+// An object of the store, pinned.
+struct StoredObject {
+  std::shared_ptr<SealedObject> object;  // null: it is not there
+  Contents contents;
+};
+
+// Thread-safe.
+class Arena {
+ public:
+  struct Options {
+    std::string store_path;
+    std::uint64_t capacity_bytes = 0;
+    bool isolate = false;  // the store gets copies of what is sealed
+  };
+  // kStoreUnavailable; kInvalidArgument: the store is smaller than the arena.
+  [[nodiscard]] static Result<std::unique_ptr<Arena>> connect(const Options& options);
+  ~Arena();
+
+  // --- room for an object
+  [[nodiscard]] std::optional<Extent> lease_at_hand(std::uint64_t bytes);  // without asking the daemon
+  [[nodiscard]] Result<Extent> lease(std::uint64_t bytes);
+  [[nodiscard]] std::byte* address(const Extent& extent) const;
+  // The descriptor of an extent's segment, writable. The result keeps it open.
+  [[nodiscard]] std::shared_ptr<const UniqueFd> descriptor(const Extent& extent) const;
+
+  // --- the store
+  // Publishes the object, whose extent then has its pin. kObjectExists and others: it stays as it was.
+  [[nodiscard]] Status seal(const IdBytes& id, Object& object);
+  [[nodiscard]] bool exists(const IdBytes& id) const;  // according to the directory, without asking the daemon
+  // Asks the daemon for those that the directory does not show.
+  [[nodiscard]] Result<std::vector<bool>> exist(std::span<const IdBytes> ids);
+  [[nodiscard]] std::optional<std::uint32_t> generation(const IdBytes& id) const;  // according to the directory
+  [[nodiscard]] Result<StoredObject> find(const IdBytes& id);  // in memory only, without asking the daemon
+  [[nodiscard]] Result<StoredObject> load(const IdBytes& id);  // from wherever it is, which may take long
+  // Where the object is if it lies in a segment that Plasma clients map anyway.
+  [[nodiscard]] std::optional<Extent> in_place(const StoredObject& stored);
+  void copy(const StoredObject& stored, const Extent& extent) const;
+  [[nodiscard]] Result<std::vector<bool>> remove(std::span<const IdBytes> ids);
+  // Plasma objects of the store that are not in `listed`.
+  [[nodiscard]] std::vector<ObjectDescription> list(const std::vector<IdBytes>& listed);
+
+  [[nodiscard]] bool is_connected() const { return client_->is_connected(); }
+  // Waits until the store answers again. kStoreUnavailable: it has ended, or another one is at its address.
+  [[nodiscard]] Status reconnect();
+  void interrupt() { interrupted_.store(true); }  // ends what waits in other threads
+
+ private:
+  struct Memory;
+  struct Number {
+    std::int32_t number = 0;
+    std::weak_ptr<WritableSegment> segment;
+  };
+
+  explicit Arena(const Options& options) : options_(options) {}
+  [[nodiscard]] Extent extent_of(LeasedRange range, bool is_leased);
+  [[nodiscard]] Interrupt interrupt_check();
+
+  const Options options_;
+  std::shared_ptr<Client> client_;
+  std::shared_ptr<Client> copies_;  // with `isolate`: puts the copies
+  std::uint32_t session_ = 0;
+  std::uint32_t copies_session_ = 0;
+  std::atomic<bool> interrupted_ = false;
+  mutable std::mutex mutex_;
+  // By segment and generation; guarded by mutex_. What a client calls the descriptor of a segment.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Number> numbers_;
+  std::int32_t next_number_ = 1;  // guarded by mutex_
+};
+
+}  // namespace entrepot::plasma

@@ -1,0 +1,60 @@
+// ArenaObjects: what happens to objects in the arena, of which the table, the store, the clients that hold them and the
+// subscribers all take note.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plasma/arena.h"
+#include "plasma/client_channel.h"
+#include "plasma/notifications.h"
+#include "plasma/object_table.h"
+
+namespace entrepot::plasma {
+
+inline constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
+inline constexpr std::uint64_t kCopiedHereBytes = 1U << 20;  // more is copied by another thread than the loop's
+
+// Guarded by the front end's thread.
+class ArenaObjects {
+ public:
+  // `strict`: what is evicted from the arena is deleted, as by Plasma; otherwise it is left to the store.
+  ArenaObjects(ObjectTable& table, Arena& arena, Notifications& notifications, bool strict)
+      : table_(&table), arena_(&arena), notifications_(&notifications), strict_(strict) {}
+
+  [[nodiscard]] ObjectTable& table() { return *table_; }
+  [[nodiscard]] Arena& arena() { return *arena_; }
+
+  // Whether there is room for as many bytes, once what may go has gone.
+  [[nodiscard]] bool make_room(std::uint64_t bytes, ClientKey client, bool may_evict);
+  std::uint64_t evict(std::span<const IdBytes> ids);  // unheld ones; returns their bytes
+
+  // The object, if it is sealed and still what the store has under this ID, with its bytes pinned. Null otherwise.
+  [[nodiscard]] Object* usable(const IdBytes& id);
+  [[nodiscard]] bool is_present(const IdBytes& id);  // here or, according to the directory, in the store
+  void hold(ClientChannel& client, const IdBytes& id, Object& object);
+  [[nodiscard]] bool release(ClientChannel& client, const IdBytes& id);  // false: the client does not hold it
+  // A reply that names these objects is being sent: adds the descriptors that the client lacks.
+  void send_segment(ClientChannel& client, const Object& object);
+
+  // Publishes an object that is complete.
+  [[nodiscard]] Status seal(const IdBytes& id, Object& object, std::string digest);
+  [[nodiscard]] Error remove(const IdBytes& id);
+  void client_gone(ClientChannel& client);  // releases what it held, drops what it did not seal
+
+  [[nodiscard]] std::vector<ObjectDescription> describe_all() const;
+  [[nodiscard]] std::string debug_text() const;
+
+ private:
+  void unheld(const IdBytes& id, Object& object);
+
+  ObjectTable* table_;
+  Arena* arena_;
+  Notifications* notifications_;
+  const bool strict_;
+};
+
+}  // namespace entrepot::plasma

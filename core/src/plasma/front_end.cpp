@@ -1,0 +1,213 @@
+#include "plasma/front_end.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "base/text.h"
+#include "os/clock.h"
+#include "os/files.h"
+#include "os/log.h"
+#include "os/process.h"
+#include "os/socket.h"
+
+namespace entrepot::plasma {
+namespace {
+
+constexpr int kThreads = 3;
+constexpr int kBacklog = 1024;
+constexpr std::uint64_t kAcceptAgainNs = 100'000'000;
+constexpr std::uint64_t kStoreLookNs = 1'000'000'000;
+constexpr std::uint64_t kMessageBytes = 64U << 20;            // beyond the objects that a message may contain
+constexpr std::uint64_t kMaxMessageBytes = (1ULL << 31) - 1;  // FlatBuffers' own limit
+
+}  // namespace
+
+Result<std::unique_ptr<FrontEnd>> FrontEnd::start(const Options& options) {
+  RETURN_IF_ERROR(os::check_folder_safe(os::folder_of(options.socket_path)));
+  ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
+  ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT}));
+  ASSIGN_OR_RETURN(auto arena, Arena::connect({options.store_path, options.capacity_bytes, options.isolate}));
+  ASSIGN_OR_RETURN(auto worker, StoreWorker::start(kThreads));
+  ASSIGN_OR_RETURN(UniqueFd listening, os::listen_unix(options.socket_path, kBacklog));
+  std::unique_ptr<FrontEnd> front_end(new FrontEnd(options, std::move(poller), std::move(listening), std::move(signals),
+                                                   std::move(arena), std::move(worker)));
+  RETURN_IF_ERROR(front_end->watch_all());
+  return front_end;
+}
+
+FrontEnd::FrontEnd(const Options& options, os::Poller poller, UniqueFd listening, UniqueFd signals,
+                   std::unique_ptr<Arena> arena, std::unique_ptr<StoreWorker> worker)
+    : options_(options),
+      loop_(std::move(poller)),
+      listening_(std::move(listening)),
+      signals_(std::move(signals)),
+      arena_(std::move(arena)),
+      table_(options.capacity_bytes),
+      notifications_(loop_),
+      objects_(table_, *arena_, notifications_, options.strict),
+      worker_(std::move(worker)),
+      gets_({loop_, objects_, *worker_, [this](ClientKey key) { return channel(key); },
+             [this](ClientChannel& client) { go_on(client); }}),
+      requests_({objects_, gets_, *worker_, notifications_, [this](ClientKey key) { return channel(key); },
+                 [this](ClientChannel& client) { go_on(client); }}) {}
+
+FrontEnd::~FrontEnd() {
+  arena_->interrupt();
+  worker_.reset();  // its jobs refer to the rest
+  if (const Status removed = os::remove_file(options_.socket_path); !removed.is_ok()) {
+    log_warning("cannot remove ", options_.socket_path, ": ", removed.to_string());
+  }
+}
+
+Status FrontEnd::watch_all() {
+  ASSIGN_OR_RETURN(listening_watch_,
+                   loop_.watch(listening_.get(), Interest::kRead, [this](const os::Ready&) { accept_all(); }));
+  ASSIGN_OR_RETURN(signals_watch_, loop_.watch(signals_.get(), Interest::kRead, [this](const os::Ready&) {
+    const auto signal = os::read_signal(signals_.get());
+    if (signal.is_ok() && *signal != 0) ends_ = true;
+  }));
+  ASSIGN_OR_RETURN(worker_watch_, loop_.watch(worker_->event_fd(), Interest::kRead,
+                                              [this](const os::Ready&) { worker_->complete(); }));
+  accept_timer_ = loop_.timer([this](std::uint64_t) {
+    const Status watched = listening_watch_.change(Interest::kRead);
+    if (!watched.is_ok()) log_error("cannot accept Plasma clients: ", watched.to_string());
+  });
+  store_timer_ = loop_.timer([this](std::uint64_t now) { look_at_store(now); });
+  store_timer_.arm(os::monotonic_ns() + kStoreLookNs);
+  return Status::ok();
+}
+
+// A store that ends while nobody asks for anything is noticed too.
+void FrontEnd::look_at_store(std::uint64_t now_ns) {
+  store_timer_.arm(now_ns + kStoreLookNs);
+  if (is_reconnecting_ || arena_->is_connected()) return;
+  is_reconnecting_ = true;
+  worker_->run([this]() -> StoreWorker::Completion {
+    return [this, reconnected = arena_->reconnect()] {
+      is_reconnecting_ = false;
+      if (reconnected.is_ok()) return;
+      log_warning("the store does not answer: ", reconnected.to_string());
+      is_store_gone_ = reconnected.code() == Code::kStoreUnavailable;
+    };
+  });
+}
+
+Status FrontEnd::run() {
+  while (!ends_) {
+    RETURN_IF_ERROR(loop_.dispatch());
+    loop_.run_due();
+    if (is_store_gone_) {
+      return Status(Code::kStoreUnavailable,
+                    concat("the store at ", options_.store_path, " has ended, and what Plasma clients hold with it"));
+    }
+  }
+  return Status::ok();
+}
+
+void FrontEnd::accept_all() {
+  while (true) {
+    auto accepted = os::accept_unix(listening_.get());
+    if (!accepted.is_ok()) {
+      // Out of descriptors: the next one would fail too.
+      log_warning("cannot accept a Plasma client: ", accepted.status().to_string());
+      static_cast<void>(listening_watch_.change(Interest::kHangup).is_ok());
+      accept_timer_.arm(os::monotonic_ns() + kAcceptAgainNs);
+      return;
+    }
+    if (!accepted->valid()) return;
+    const auto peer = os::peer_credentials(accepted->get());
+    if (!peer.is_ok() || peer->uid != os::current_uid()) {
+      log_warning("a Plasma client of another user was refused");
+      continue;
+    }
+    const ClientKey key = next_key_++;
+    const int socket = accepted->get();
+    auto client =
+        std::make_unique<ClientChannel>(key, accepted.take(), concat("process ", peer->pid), max_body_bytes());
+    auto watch = loop_.watch(socket, Interest::kRead, [this, key](const os::Ready& ready) { on_event(key, ready); });
+    if (!watch.is_ok()) {
+      log_warning("cannot serve a Plasma client: ", watch.status().to_string());
+      continue;
+    }
+    client->set_watch(watch.take());
+    clients_.emplace(key, std::move(client));
+  }
+}
+
+void FrontEnd::on_event(ClientKey key, const os::Ready& ready) {
+  ClientChannel& client = *clients_.at(key);
+  if (client.is_busy() || client.is_sending()) {
+    if (ready.hangup) return remove(key);
+    if (client.is_sending()) return go_on(client);
+    return;
+  }
+  const Result<bool> read = client.reader().read(client.socket());
+  if (!read.is_ok()) {
+    if (read.code() == Code::kInvalidArgument) return cut_off(client, read.status());
+    return remove(key);
+  }
+  if (!*read) return remove(key);
+  go_on(client);
+}
+
+void FrontEnd::go_on(ClientChannel& client) {
+  client.set_busy(false);
+  if (client.is_served()) return;
+  const ClientKey key = client.key();
+  client.set_served(true);
+  const Status served = serve(client);
+  if (channel(key) == nullptr) return;
+  client.set_served(false);
+  if (!served.is_ok()) return cut_off(client, served);
+  settle(client);
+}
+
+Status FrontEnd::serve(ClientChannel& client) {
+  const ClientKey key = client.key();
+  while (true) {
+    if (!client.flush()) {
+      remove(key);
+      return Status::ok();
+    }
+    if (client.is_busy() || client.is_sending()) return Status::ok();
+    if (auto socket = client.reader().take_descriptor()) RETURN_IF_ERROR(requests_.subscribe(*std::move(socket)));
+    std::optional<Message> message = client.reader().take();
+    if (!message) return Status::ok();
+    if (message->type == MessageType::kDisconnect) {
+      remove(key);
+      return Status::ok();
+    }
+    RETURN_IF_ERROR(requests_.handle(client, *std::move(message)));
+    if (channel(key) == nullptr) return Status::ok();
+  }
+}
+
+void FrontEnd::settle(ClientChannel& client) {
+  if (const Status watched = client.update_watch(); !watched.is_ok()) cut_off(client, watched);
+}
+
+void FrontEnd::cut_off(ClientChannel& client, const Status& reason) {
+  log_warning("a Plasma client, ", client.label(), ", is cut off: ", reason.message());
+  remove(client.key());
+}
+
+void FrontEnd::remove(ClientKey key) {
+  const auto match = clients_.find(key);
+  if (match == clients_.end()) return;
+  const auto client = std::move(match->second);
+  clients_.erase(match);
+  gets_.client_gone(key);
+  objects_.client_gone(*client);
+}
+
+ClientChannel* FrontEnd::channel(ClientKey key) {
+  const auto match = clients_.find(key);
+  return match == clients_.end() ? nullptr : match->second.get();
+}
+
+std::uint64_t FrontEnd::max_body_bytes() const {
+  return std::min(options_.capacity_bytes + kMessageBytes, kMaxMessageBytes);
+}
+
+}  // namespace entrepot::plasma

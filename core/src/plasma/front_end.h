@@ -1,0 +1,75 @@
+// FrontEnd: serves Plasma clients on one socket: one thread, one event loop, and threads for what takes long.
+//
+// A client that breaks the protocol is cut off with a line in the log; nobody else notices.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "daemon/event_loop.h"
+#include "os/unique_fd.h"
+#include "plasma/arena_objects.h"
+#include "plasma/client_channel.h"
+#include "plasma/get_requests.h"
+#include "plasma/notifications.h"
+#include "plasma/options.h"
+#include "plasma/requests.h"
+#include "plasma/store_worker.h"
+
+namespace entrepot::plasma {
+
+// Guarded by the thread that runs it.
+class FrontEnd {
+ public:
+  // Connects to the store and listens.
+  [[nodiscard]] static Result<std::unique_ptr<FrontEnd>> start(const Options& options);
+  ~FrontEnd();
+  FrontEnd(const FrontEnd&) = delete;
+  FrontEnd& operator=(const FrontEnd&) = delete;
+  FrontEnd(FrontEnd&&) = delete;
+  FrontEnd& operator=(FrontEnd&&) = delete;
+
+  // Until a signal (SIGTERM, SIGINT) asks to end, which is a success, or the store is gone for good.
+  [[nodiscard]] Status run();
+
+ private:
+  FrontEnd(const Options& options, os::Poller poller, UniqueFd listening, UniqueFd signals,
+           std::unique_ptr<Arena> arena, std::unique_ptr<StoreWorker> worker);
+  [[nodiscard]] Status watch_all();
+  void accept_all();
+  void on_event(ClientKey key, const os::Ready& ready);
+  [[nodiscard]] Status serve(ClientChannel& client);  // handles what has arrived
+  void go_on(ClientChannel& client);                  // after a reply that came later
+  void settle(ClientChannel& client);                 // sends what it can, and waits for the right events
+  void cut_off(ClientChannel& client, const Status& reason);
+  void remove(ClientKey key);
+  [[nodiscard]] ClientChannel* channel(ClientKey key);
+  [[nodiscard]] std::uint64_t max_body_bytes() const;
+  void look_at_store(std::uint64_t now_ns);
+
+  const Options options_;
+  EventLoop loop_;
+  UniqueFd listening_;
+  UniqueFd signals_;
+  std::unique_ptr<Arena> arena_;
+  ObjectTable table_;
+  Notifications notifications_;
+  ArenaObjects objects_;
+  std::unique_ptr<StoreWorker> worker_;
+  GetRequests gets_;
+  Requests requests_;
+  ClientKey next_key_ = 1;
+  std::unordered_map<ClientKey, std::unique_ptr<ClientChannel>> clients_;
+  bool ends_ = false;
+  bool is_reconnecting_ = false;
+  bool is_store_gone_ = false;
+  EventLoop::Watch listening_watch_;
+  EventLoop::Watch signals_watch_;
+  EventLoop::Watch worker_watch_;
+  EventLoop::Timer accept_timer_;  // after descriptors ran out
+  EventLoop::Timer store_timer_;   // looks whether the store is still the same
+};
+
+}  // namespace entrepot::plasma

@@ -1,0 +1,55 @@
+// MessageReader: cuts what a Plasma client sends into messages, whatever the pieces it arrives in.
+//
+//   header ──24 bytes──▶ body ──all of it──▶ message ready ──take()──▶ header
+//     ▲                                                        └─ if a descriptor follows ──▶ descriptor ─┐
+//     └──────────────────────────────── one byte with a descriptor, take_descriptor() ────────────────────┘
+//
+// A header of another version or with an impossible length ends the stream for good. Memory grows with what arrives,
+// not with what a header promises.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "os/unique_fd.h"
+#include "plasma/messages.h"
+
+namespace entrepot::plasma {
+
+struct Message {
+  MessageType type{};
+  std::vector<std::uint8_t> body;
+};
+
+// Guarded by the front end's thread.
+class MessageReader {
+ public:
+  explicit MessageReader(std::uint64_t max_body_bytes) : max_body_bytes_(max_body_bytes) {}
+
+  // Reads once from the socket. False: it has ended. kInvalidArgument: what arrived is not Plasma's protocol.
+  [[nodiscard]] Result<bool> read(int socket);
+  // The same with bytes that were read already.
+  [[nodiscard]] Status feed(std::span<const std::uint8_t> bytes, std::vector<UniqueFd> descriptors);
+
+  [[nodiscard]] std::optional<Message> take();
+  // The next byte of the stream comes with a descriptor and is no part of a message.
+  void expect_descriptor() { expects_descriptor_ = true; }
+  [[nodiscard]] std::optional<UniqueFd> take_descriptor();
+  [[nodiscard]] std::size_t buffered_bytes() const { return unread_.size() - consumed_ + body_.size(); }
+
+ private:
+  [[nodiscard]] Status parse();
+
+  const std::uint64_t max_body_bytes_;
+  std::vector<std::uint8_t> unread_;  // from consumed_ on
+  std::size_t consumed_ = 0;
+  std::optional<Header> header_;    // of the message whose body is being read
+  std::vector<std::uint8_t> body_;  // as far as it has arrived
+  bool expects_descriptor_ = false;
+  std::vector<UniqueFd> descriptors_;
+};
+
+}  // namespace entrepot::plasma

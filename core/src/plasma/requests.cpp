@@ -1,0 +1,331 @@
+#include "plasma/requests.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "client/copy.h"
+#include "os/clock.h"
+#include "os/log.h"
+
+namespace entrepot::plasma {
+namespace {
+
+Error error_of(const Status& status) {
+  return status.code() == Code::kObjectExists ? Error::kObjectExists : Error::kOutOfMemory;
+}
+
+void fill(std::byte* to, const WholeObject& object) {
+  copy_payload(to, object.data.data(), object.data.size());
+  copy_payload(to + object.data.size(), object.metadata.data(), object.metadata.size());
+}
+
+}  // namespace
+
+Status Requests::handle(ClientChannel& client, Message message) {
+  const Body body = message.body;
+  switch (message.type) {
+    case MessageType::kConnectRequest:
+      client.send(connect_reply(parts_.objects.table().capacity_bytes()));
+      return Status::ok();
+    case MessageType::kCreateRequest: {
+      ASSIGN_OR_RETURN(const CreateRequest request, decode_create(body));
+      return create(client, request);
+    }
+    case MessageType::kCreateAndSealRequest: {
+      ASSIGN_OR_RETURN(CreateAndSealRequest request, decode_create_and_seal(body));
+      return create_and_seal(client, {std::move(message.body), std::move(request), false});
+    }
+    case MessageType::kCreateAndSealBatchRequest: {
+      ASSIGN_OR_RETURN(CreateAndSealRequest request, decode_create_and_seal_batch(body));
+      return create_and_seal(client, {std::move(message.body), std::move(request), true});
+    }
+    case MessageType::kSealRequest: {
+      ASSIGN_OR_RETURN(SealRequest request, decode_seal(body));
+      return seal(client, std::move(request));
+    }
+    case MessageType::kAbortRequest: {
+      ASSIGN_OR_RETURN(const IdBytes id, decode_abort(body));
+      return abort(client, id);
+    }
+    case MessageType::kGetRequest: {
+      ASSIGN_OR_RETURN(GetRequest request, decode_get(body));
+      parts_.gets.begin(client, std::move(request));
+      return Status::ok();
+    }
+    case MessageType::kReleaseRequest: {
+      ASSIGN_OR_RETURN(const IdBytes id, decode_release(body));
+      if (parts_.objects.release(client, id)) return Status::ok();
+      return Status(Code::kInvalidArgument, concat("it releases object ", to_hex(id), ", which it does not hold"));
+    }
+    case MessageType::kDeleteRequest: {
+      ASSIGN_OR_RETURN(const std::vector<IdBytes> ids, decode_delete(body));
+      remove(client, ids);
+      return Status::ok();
+    }
+    case MessageType::kContainsRequest: {
+      ASSIGN_OR_RETURN(const IdBytes id, decode_contains(body));
+      contains(client, id);
+      return Status::ok();
+    }
+    case MessageType::kListRequest:
+      list(client);
+      return Status::ok();
+    case MessageType::kEvictRequest: {
+      ASSIGN_OR_RETURN(const std::uint64_t bytes, decode_evict(body));
+      client.send(evict_reply(parts_.objects.evict(parts_.objects.table().oldest(bytes))));
+      return Status::ok();
+    }
+    case MessageType::kRefreshLruRequest: {
+      ASSIGN_OR_RETURN(const std::vector<IdBytes> ids, decode_refresh_lru(body));
+      for (const IdBytes& id : ids)
+        parts_.objects.table().refresh(id);
+      client.send(refresh_lru_reply());
+      return Status::ok();
+    }
+    case MessageType::kSubscribeRequest:
+      client.reader().expect_descriptor();
+      return Status::ok();
+    case MessageType::kSetOptionsRequest: {
+      ASSIGN_OR_RETURN(const SetOptionsRequest request, decode_set_options(body));
+      set_options(client, request);
+      return Status::ok();
+    }
+    case MessageType::kDebugStringRequest:
+      client.send(debug_string_reply(parts_.objects.debug_text()));
+      return Status::ok();
+    default:
+      return Status(Code::kInvalidArgument,
+                    concat("a message of the unknown type ", static_cast<std::int64_t>(message.type)));
+  }
+}
+
+Error Requests::reserve(ClientChannel& client, const IdBytes& id, std::uint64_t data_bytes,
+                        std::uint64_t metadata_bytes, bool may_evict) {
+  ArenaObjects& objects = parts_.objects;
+  if (objects.table().find(id) != nullptr && objects.usable(id) == nullptr && objects.table().find(id) != nullptr) {
+    return Error::kObjectExists;  // unsealed
+  }
+  if (objects.table().find(id) != nullptr || objects.arena().exists(id)) return Error::kObjectExists;
+  const std::uint64_t capacity = objects.table().capacity_bytes();
+  if (data_bytes > capacity || metadata_bytes > capacity - data_bytes) return Error::kOutOfMemory;
+  if (!objects.make_room(data_bytes + metadata_bytes, client.key(), may_evict)) return Error::kOutOfMemory;
+  Object object;
+  object.data_bytes = data_bytes;
+  object.metadata_bytes = metadata_bytes;
+  object.creator = client.key();
+  object.created_unix_s = os::unix_ns() / kNsPerSecond;
+  objects.hold(client, id, objects.table().add(id, std::move(object)));
+  return Error::kOk;
+}
+
+Status Requests::create(ClientChannel& client, const CreateRequest& request) {
+  // Plasma without GPU support gives the same answer.
+  const Error error = request.device != 0 ? Error::kOutOfMemory
+                                          : reserve(client, request.id, request.data_bytes, request.metadata_bytes,
+                                                    request.evict_if_full);
+  if (error != Error::kOk) {
+    client.send(create_reply(request.id, {}, error));
+    return Status::ok();
+  }
+  const std::uint64_t bytes = request.data_bytes + request.metadata_bytes;
+  client.set_busy(true);
+  if (auto extent = parts_.objects.arena().lease_at_hand(bytes)) {
+    created(client.key(), request.id, *std::move(extent));
+    return Status::ok();
+  }
+  parts_.worker.run(
+      [this, key = client.key(), id = request.id, bytes, &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
+        return [this, key, id, extent = arena.lease(bytes)]() { created(key, id, extent); };
+      });
+  return Status::ok();
+}
+
+void Requests::created(ClientKey key, const IdBytes& id, const Result<Extent>& extent) {
+  ClientChannel* const client = parts_.channel(key);
+  if (client == nullptr) return;  // and the object with it
+  Object& object = *parts_.objects.table().find(id);
+  if (extent.is_ok()) {
+    object.extent = *extent;
+    client->send(create_reply(id, object.place(), Error::kOk));
+    parts_.objects.send_segment(*client, object);
+  } else {
+    log_warning("no memory for ", format_bytes(object.bytes()), " of a Plasma client: ", extent.status().to_string());
+    client->held.erase(id);
+    parts_.objects.table().erase(id);
+    client->send(create_reply(id, {}, Error::kOutOfMemory));
+  }
+  parts_.answered(*client);
+}
+
+Status Requests::create_and_seal(ClientChannel& client, Batch batch) {
+  const auto& wanted = batch.request.objects;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const WholeObject& object = wanted[i];
+    const Error error =
+        reserve(client, object.id, object.data.size(), object.metadata.size(), batch.request.evict_if_full);
+    if (error == Error::kOk) {
+      bytes += object.data.size() + object.metadata.size();
+      continue;
+    }
+    drop(client, batch, i);
+    client.send(batch.is_batch ? create_and_seal_batch_reply(error) : create_and_seal_reply(error));
+    return Status::ok();
+  }
+  client.set_busy(true);
+  std::vector<Extent> extents;
+  while (bytes <= kCopiedHereBytes && extents.size() < wanted.size()) {
+    const WholeObject& object = wanted[extents.size()];
+    auto extent = parts_.objects.arena().lease_at_hand(object.data.size() + object.metadata.size());
+    if (!extent) break;
+    fill(parts_.objects.arena().address(*extent), object);
+    extents.push_back(*std::move(extent));
+  }
+  if (extents.size() == wanted.size()) {
+    fill_and_seal(client, batch, std::move(extents));
+    return Status::ok();
+  }
+  extents.clear();
+  const auto shared = std::make_shared<const Batch>(std::move(batch));
+  parts_.worker.run([this, key = client.key(), shared, &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
+    std::vector<Extent> filled;
+    for (const WholeObject& object : shared->request.objects) {
+      auto extent = arena.lease(object.data.size() + object.metadata.size());
+      if (!extent.is_ok()) {
+        log_warning("no memory for a Plasma client: ", extent.status().to_string());
+        break;
+      }
+      fill(arena.address(*extent), object);
+      filled.push_back(extent.take());
+    }
+    return [this, key, shared, filled = std::move(filled)]() {
+      if (ClientChannel* const channel = parts_.channel(key)) fill_and_seal(*channel, *shared, filled);
+    };
+  });
+  return Status::ok();
+}
+
+// The extents hold the bytes; there are fewer than objects if there was no memory for more.
+void Requests::fill_and_seal(ClientChannel& client, const Batch& batch, std::vector<Extent> extents) {
+  const auto& wanted = batch.request.objects;
+  Error error = extents.size() == wanted.size() ? Error::kOk : Error::kOutOfMemory;
+  std::size_t sealed = 0;
+  for (; error == Error::kOk && sealed < wanted.size(); ++sealed) {
+    const WholeObject& object = wanted[sealed];
+    Object& added = *parts_.objects.table().find(object.id);
+    added.extent = std::move(extents[sealed]);
+    const Status status = parts_.objects.seal(object.id, added, std::string(object.digest));
+    if (status.is_ok()) continue;
+    log_warning("object ", to_hex(object.id), " of a Plasma client cannot be sealed: ", status.to_string());
+    error = error_of(status);
+    break;
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (i < sealed) {
+      static_cast<void>(parts_.objects.release(client, wanted[i].id));
+    } else {
+      client.held.erase(wanted[i].id);
+      parts_.objects.table().erase(wanted[i].id);
+    }
+  }
+  client.send(batch.is_batch ? create_and_seal_batch_reply(error) : create_and_seal_reply(error));
+  for (std::size_t i = 0; i < sealed; ++i)
+    parts_.gets.available(wanted[i].id);
+  parts_.answered(client);
+}
+
+void Requests::drop(ClientChannel& client, const Batch& batch, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    client.held.erase(batch.request.objects[i].id);
+    parts_.objects.table().erase(batch.request.objects[i].id);
+  }
+}
+
+Status Requests::seal(ClientChannel& client, SealRequest request) {
+  Object* const object = parts_.objects.table().find(request.id);
+  if (object == nullptr) {
+    client.send(seal_reply(request.id, Error::kObjectNonexistent));
+    return Status::ok();
+  }
+  if (object->is_sealed || object->creator != client.key()) {
+    return Status(Code::kInvalidArgument,
+                  concat("it seals object ", to_hex(request.id), ", which ",
+                         object->is_sealed ? "is sealed already" : "another client is writing"));
+  }
+  const Status sealed = parts_.objects.seal(request.id, *object, std::move(request.digest));
+  if (!sealed.is_ok()) {
+    log_warning("object ", to_hex(request.id), " of a Plasma client cannot be sealed: ", sealed.to_string());
+  }
+  client.send(seal_reply(request.id, sealed.is_ok() ? Error::kOk : error_of(sealed)));
+  if (sealed.is_ok()) parts_.gets.available(request.id);
+  return Status::ok();
+}
+
+Status Requests::abort(ClientChannel& client, const IdBytes& id) {
+  const Object* const object = parts_.objects.table().find(id);
+  if (object == nullptr || object->is_sealed || object->creator != client.key()) {
+    return Status(Code::kInvalidArgument, concat("it aborts object ", to_hex(id), ", which it is not writing"));
+  }
+  client.held.erase(id);
+  parts_.objects.table().erase(id);
+  client.send(abort_reply(id));
+  return Status::ok();
+}
+
+void Requests::remove(ClientChannel& client, const std::vector<IdBytes>& ids) {
+  std::vector<Error> errors;
+  errors.reserve(ids.size());
+  for (const IdBytes& id : ids)
+    errors.push_back(parts_.objects.remove(id));
+  client.send(delete_reply(ids, errors));
+}
+
+void Requests::contains(ClientChannel& client, const IdBytes& id) {
+  bool is_present = parts_.objects.is_present(id);
+  if (!is_present && parts_.objects.table().find(id) == nullptr) {  // a miss in the directory is not final
+    const Result<std::vector<bool>> exist = parts_.objects.arena().exist(std::span(&id, 1));
+    is_present = exist.is_ok() && (*exist)[0];
+  }
+  client.send(contains_reply(id, is_present));
+}
+
+void Requests::list(ClientChannel& client) {
+  client.set_busy(true);
+  std::vector<ObjectDescription> here = parts_.objects.describe_all();
+  std::vector<IdBytes> listed;
+  listed.reserve(here.size());
+  for (const ObjectDescription& object : here)
+    listed.push_back(object.id);
+  parts_.worker.run([this, key = client.key(), here = std::move(here), listed = std::move(listed),
+                     &arena = parts_.objects.arena()]() mutable -> StoreWorker::Completion {
+    const std::vector<ObjectDescription> elsewhere = arena.list(listed);
+    here.insert(here.end(), elsewhere.begin(), elsewhere.end());
+    return [this, key, reply = list_reply(here)]() {
+      ClientChannel* const channel = parts_.channel(key);
+      if (channel == nullptr) return;
+      channel->send(reply);
+      parts_.answered(*channel);
+    };
+  });
+}
+
+void Requests::set_options(ClientChannel& client, const SetOptionsRequest& request) {
+  Error error = Error::kOk;
+  if (request.quota_bytes < 0 ||
+      (request.quota_bytes > 0 &&
+       !parts_.objects.table().set_quota(client.key(), static_cast<std::uint64_t>(request.quota_bytes)))) {
+    error = Error::kOutOfMemory;
+  }
+  client.set_label(concat(client.label(), " (", request.client_name, ")"));
+  client.send(set_options_reply(error));
+}
+
+Status Requests::subscribe(UniqueFd socket) {
+  std::vector<ObjectDescription> existing;
+  for (ObjectDescription& object : parts_.objects.describe_all()) {
+    if (object.construct_s >= 0) existing.push_back(std::move(object));
+  }
+  return parts_.notifications.subscribe(std::move(socket), existing);
+}
+
+}  // namespace entrepot::plasma

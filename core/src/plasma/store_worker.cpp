@@ -1,0 +1,70 @@
+#include "plasma/store_worker.h"
+
+#include <utility>
+
+#include "os/events.h"
+#include "os/thread.h"
+
+namespace entrepot::plasma {
+
+Result<std::unique_ptr<StoreWorker>> StoreWorker::start(int threads) {
+  ASSIGN_OR_RETURN(UniqueFd event, os::create_event_fd());
+  std::unique_ptr<StoreWorker> worker(new StoreWorker(std::move(event)));
+  for (int i = 0; i < threads; ++i) {
+    ASSIGN_OR_RETURN(std::thread thread,
+                     os::start_thread("a thread for requests to the store", [self = worker.get()] { self->work(); }));
+    worker->threads_.push_back(std::move(thread));
+  }
+  return worker;
+}
+
+StoreWorker::~StoreWorker() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  added_.notify_all();
+  for (std::thread& thread : threads_)
+    thread.join();
+}
+
+void StoreWorker::run(Job job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  added_.notify_one();
+}
+
+void StoreWorker::work() {
+  while (true) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      added_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
+      if (ending_) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    Completion completion = job();
+    job = nullptr;  // what it holds ends here
+    {
+      const std::lock_guard lock(mutex_);
+      completed_.push_back(std::move(completion));
+    }
+    os::signal_event(event_.get());
+  }
+}
+
+void StoreWorker::complete() {
+  os::clear_event(event_.get());
+  std::vector<Completion> completed;
+  {
+    const std::lock_guard lock(mutex_);
+    completed.swap(completed_);
+  }
+  for (const Completion& completion : completed)
+    completion();
+}
+
+}  // namespace entrepot::plasma

@@ -1,0 +1,95 @@
+// Messages are cut out of the stream whatever the pieces, and a stream that is not Plasma's ends.
+#include "plasma/message_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "os/socket.h"
+
+namespace entrepot::plasma {
+namespace {
+
+constexpr std::uint64_t kLimit = 1U << 20;
+
+std::vector<std::uint8_t> message(std::int64_t version, std::int64_t type, std::int64_t length,
+                                  const std::string& body) {
+  std::vector<std::uint8_t> bytes(kHeaderBytes);
+  std::memcpy(bytes.data(), &version, 8);
+  std::memcpy(bytes.data() + 8, &type, 8);
+  std::memcpy(bytes.data() + 16, &length, 8);
+  bytes.insert(bytes.end(), body.begin(), body.end());
+  return bytes;
+}
+
+std::string text_of(const Message& message) { return {message.body.begin(), message.body.end()}; }
+
+TEST(MessageReader, PiecesOfAnySizeGiveTheSameMessages) {
+  std::vector<std::uint8_t> stream;
+  for (const std::string body : {"first", "", "the third one"}) {
+    const auto bytes = message(0, 19, static_cast<std::int64_t>(body.size()), body);
+    stream.insert(stream.end(), bytes.begin(), bytes.end());
+  }
+  for (std::size_t piece = 1; piece <= stream.size(); ++piece) {
+    MessageReader reader(kLimit);
+    std::vector<std::string> seen;
+    for (std::size_t at = 0; at < stream.size(); at += piece) {
+      const auto part = std::span(stream).subspan(at, std::min(piece, stream.size() - at));
+      ASSERT_TRUE(reader.feed(part, {}).is_ok());
+      while (auto next = reader.take())
+        seen.push_back(text_of(*next));
+    }
+    EXPECT_EQ(seen, (std::vector<std::string>{"first", "", "the third one"})) << piece;
+  }
+}
+
+TEST(MessageReader, AnotherVersionOrAnImpossibleLengthEndsIt) {
+  for (const auto& [version, length] :
+       {std::pair<std::int64_t, std::int64_t>{1, 5}, {0, -1}, {0, kLimit + 1}, {0, INT64_MAX}, {INT64_MIN, 0}}) {
+    MessageReader reader(kLimit);
+    EXPECT_EQ(reader.feed(message(version, 1, length, ""), {}).code(), Code::kInvalidArgument) << version;
+    EXPECT_FALSE(reader.take().has_value());
+  }
+}
+
+TEST(MessageReader, APromisedLengthTakesNoMemory) {
+  MessageReader reader(1ULL << 31);
+  ASSERT_TRUE(reader.feed(message(0, 1, (1LL << 31) - 1, "little"), {}).is_ok());
+  EXPECT_LT(reader.buffered_bytes(), 100U);
+  EXPECT_FALSE(reader.take().has_value());
+}
+
+TEST(MessageReader, ADescriptorFollowsTheMessageThatAnnouncesIt) {
+  auto pair = os::socket_pair(os::SocketKind::kStream).take();
+  auto passed = os::socket_pair(os::SocketKind::kStream).take();
+  MessageReader reader(kLimit);
+  const auto announcement = message(0, 23, 0, "");
+  ASSERT_TRUE(os::send_some(pair.first.get(), announcement).is_ok());
+  ASSERT_TRUE(*reader.read(pair.second.get()));
+  ASSERT_TRUE(reader.take().has_value());
+  reader.expect_descriptor();
+  EXPECT_FALSE(reader.take_descriptor().has_value());
+  const std::uint8_t byte = 0;
+  const int descriptor = passed.first.get();
+  ASSERT_TRUE(os::send_some(pair.first.get(), std::span(&byte, 1), std::span(&descriptor, 1)).is_ok());
+  ASSERT_TRUE(os::send_some(pair.first.get(), message(0, 17, 2, "ab")).is_ok());
+  ASSERT_TRUE(*reader.read(pair.second.get()));
+  auto received = reader.take_descriptor();
+  while (!received) {
+    ASSERT_TRUE(*reader.read(pair.second.get()));
+    received = reader.take_descriptor();
+  }
+  EXPECT_TRUE(received->valid());
+  auto next = reader.take();
+  while (!next) {
+    ASSERT_TRUE(*reader.read(pair.second.get()));
+    next = reader.take();
+  }
+  EXPECT_EQ(text_of(*next), "ab");
+}
+
+}  // namespace
+}  // namespace entrepot::plasma

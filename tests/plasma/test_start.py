@@ -1,0 +1,79 @@
+"""``entrepot start --plasma``: a front end beside the store, started again when it dies, gone with the store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from entrepot._daemon.plasma_front_end import is_served
+from entrepot.cli import main
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def front_ends(socket: Path) -> list[int]:
+    """The processes of the front end at a socket: the one that serves, and the one that starts it again."""
+    pids: list[int] = []
+    for name in os.listdir("/proc"):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"entrepot-plasma-store") and os.fsencode(socket) in words:
+            pids.append(int(name))
+    return sorted(pids)
+
+
+def test_it_serves_is_started_again_and_ends_with_the_store(
+    socket_folder: Path, wait_until: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, socket = f"unix://{socket_folder}/store.sock", socket_folder / "plasma.sock"
+    start = ["start", "--size", "64MiB", "--address", address, "--plasma", str(socket), "--plasma-size", "32MiB"]
+    assert main(start) == 0
+    try:
+        assert "serving Plasma clients" in capsys.readouterr().out
+        assert is_served(socket)
+        child = max(front_ends(socket))
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: child not in front_ends(socket) and is_served(socket), "the front end to be started again")
+        assert main([*start[:5], "--plasma", str(socket)]) != 0  # something listens there
+    finally:
+        main(["stop", "--address", address])
+    wait_until(lambda: not front_ends(socket), "the front end to end with the store")
+
+
+def test_a_size_without_a_socket_is_refused(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["start", "--address", daemon.address, "--plasma-size", "1MiB"]) != 0
+    assert "--plasma-size 1MiB needs --plasma" in capsys.readouterr().err
+
+
+def test_the_console_script_finds_the_store(daemon: Any, socket_folder: Path, wait_until: Callable[..., None]) -> None:
+    socket = socket_folder / "p.sock"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "entrepot.plasma_store_main", "-s", str(socket), "-m", "1000000"],
+        env=os.environ | {"ENTREPOT_ADDRESS": daemon.address},
+    )
+    try:
+        wait_until(lambda: is_served(socket), "the front end to listen")
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_an_arena_larger_than_the_store_is_refused(daemon: Any, socket_folder: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "entrepot.plasma_store_main", "-s", str(socket_folder / "p"), "-m", str(1 << 40)],
+        env=os.environ | {"ENTREPOT_ADDRESS": daemon.address},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "pass less with -m" in run.stderr
