@@ -17,11 +17,11 @@ from pathlib import Path
 # Lowest first.
 LAYERS = ("base", "os", "shm", "spill", "store", "net", "client", "daemon", "plasma", "bindings")
 # Lower layers that are nevertheless forbidden: libentrepot contains neither store nor spilling, the daemon is not a
-# client, and the front end for Plasma clients is no part of the daemon, whose event loop it uses.
+# client, and the front end for Plasma clients is no part of the daemon.
 FORBIDDEN = {
     "client": {"spill", "store"},
     "daemon": {"client"},
-    "plasma": {"spill", "store"},
+    "plasma": {"spill", "store", "daemon"},
     "bindings": {"spill", "store", "daemon", "plasma"},
 }
 # Operating-system headers are confined to the layer `os`, so that a port affects only that layer.
@@ -31,7 +31,7 @@ SYSTEM = re.compile(
 # System headers that files of other layers need all the same.
 ALLOWED_SYSTEM = {"base/cpu.cpp": {"sys/auxv.h"}}
 # The only headers of one layer that another may include.
-ONLY_HEADERS = {("store", "spill"): {"spill/backend.h"}, ("plasma", "daemon"): {"daemon/event_loop.h"}}
+ONLY_HEADERS = {("store", "spill"): {"spill/backend.h"}}
 # The folders of the layer store, lowest first: each includes only folders before it, and these two headers.
 STORE_PARTS = ("memory", "eviction", "session", "object", "paging", "status")
 STORE_LEAVES = {"store/types.h", "store/sync_point.h"}

@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 #include "daemon/connections.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
 #include "net/protocol.h"
 #include "os/unique_fd.h"

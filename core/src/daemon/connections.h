@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "net/frame_ring.h"
 #include "net/frame_socket.h"
 #include "net/protocol.h"

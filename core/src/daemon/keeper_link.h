@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "daemon/keeper_channel.h"
 #include "os/process_handle.h"
 #include "os/unique_fd.h"

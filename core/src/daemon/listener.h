@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "daemon/address.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
 #include "os/socket.h"
 #include "os/unique_fd.h"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
 #include "store/memory/memory_source.h"

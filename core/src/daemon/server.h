@@ -18,7 +18,7 @@
 #include "daemon/client_service.h"
 #include "daemon/config.h"
 #include "daemon/connections.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
 #include "daemon/listener.h"
 #include "daemon/provisioner.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "daemon/keeper_channel.h"
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "daemon/config.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
 #include "daemon/program_check.h"
 

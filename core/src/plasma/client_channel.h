@@ -15,7 +15,7 @@
 
 #include "base/id.h"
 #include "base/status.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "os/unique_fd.h"
 #include "plasma/message_reader.h"
 #include "plasma/object_table.h"

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "base/status.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "os/unique_fd.h"
 #include "plasma/arena_objects.h"
 #include "plasma/client_channel.h"

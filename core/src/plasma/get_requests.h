@@ -18,7 +18,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "plasma/arena_objects.h"
 #include "plasma/store_worker.h"
 

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "os/unique_fd.h"
 #include "plasma/object_table.h"
 

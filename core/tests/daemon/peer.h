@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/connections.h"
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 #include "net/frame_socket.h"
 #include "os/clock.h"
 #include "os/events.h"

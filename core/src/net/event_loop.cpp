@@ -1,4 +1,4 @@
-#include "daemon/event_loop.h"
+#include "net/event_loop.h"
 
 #include <utility>
 
