@@ -115,7 +115,8 @@ AddressState AddressWatch::look(const Question& question, const std::atomic<bool
   if (question.write_owner && !abandoned && write_address_owner(question.lock, question.keeper_pid, true).is_ok()) {
     state.written_pid = question.keeper_pid;
   }
-  state.socket_exists = os::file_exists(question.path);
+  // A predecessor may have been killed after it had recreated the socket and before the keeper held that one.
+  state.socket_exists = os::file_exists(question.path) && !os::is_socket_abandoned(question.path);
   if (state.socket_exists || abandoned) return state;
   state.listening = listen_again(question, state.lock, abandoned);
   return state;

@@ -1,7 +1,8 @@
 // Address of the store: a listening socket file, and a lock file beside it that records who owns the address.
 //
 // PATH is the listening socket. Cleaners of temporary files, or the removal of the runtime directory at logout, may
-// delete it, which makes the store unreachable; so the daemon checks for it and recreates it.
+// delete it, which makes the store unreachable; so the daemon checks that it is there and that some process has it, and
+// recreates it.
 //
 // PATH.lock is locked (flock) while keeper or daemon live, since both hold the descriptor: two stores never share an
 // address. Its first line is the keeper's process number, for people and for error messages. A second line says that

@@ -79,6 +79,14 @@ Result<UniqueFd> listen_unix(const std::string& path, int backlog) {
   return fd;
 }
 
+bool is_socket_abandoned(const std::string& path) {
+  const auto address = address_of(path);
+  if (!address.is_ok()) return false;
+  // A datagram socket cannot be connected to a stream socket. The kernel says so only after it has found that one.
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return probe.valid() && ::connect(probe.get(), generic(*address), sizeof(*address)) != 0 && errno == ECONNREFUSED;
+}
+
 Result<UniqueFd> connect_unix(const std::string& path, Deadline deadline) {
   ASSIGN_OR_RETURN(const sockaddr_un address, address_of(path));
   while (true) {

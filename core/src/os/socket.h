@@ -21,6 +21,9 @@ inline constexpr std::size_t kMaxFdsPerMessage = 64;
 // long for sun_path. The caller checks the directory (os/files.h, ensure_private_folder).
 [[nodiscard]] Result<UniqueFd> listen_unix(const std::string& path, int backlog = 128);
 
+// True if no process has the socket at `path` any more, as after a kill. A listener does not notice the question.
+[[nodiscard]] bool is_socket_abandoned(const std::string& path);
+
 // Connects with a deadline; the socket is left in blocking mode. kStoreUnavailable if nobody listens.
 [[nodiscard]] Result<UniqueFd> connect_unix(const std::string& path, Deadline deadline);
 

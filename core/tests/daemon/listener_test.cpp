@@ -134,6 +134,21 @@ TEST_F(ListenerTest, WithoutDescriptorsItPausesAndThenAcceptsWhatWaited) {
   EXPECT_EQ(accepted.size(), 1U);
 }
 
+// As by a daemon that was killed after it had recreated the socket and before the keeper held that one.
+TEST_F(ListenerTest, ASocketThatNoProcessHasIsReplaced) {
+  std::filesystem::remove(path);
+  os::listen_unix(path).take().reset();
+  ASSERT_TRUE(std::filesystem::exists(path));
+  ASSERT_FALSE(os::connect_unix(path, os::Deadline::after_ms(0)).is_ok());
+  const std::uint64_t begin = os::monotonic_ns();
+  while (os::is_socket_abandoned(path) && os::monotonic_ns() - begin < 20'000'000'000)
+    turn();
+  const UniqueFd client = connect();
+  while (accepted.empty() && os::monotonic_ns() - begin < 20'000'000'000)
+    turn();
+  EXPECT_EQ(accepted.size(), 1U);
+}
+
 TEST_F(ListenerTest, ASocketThatLostItsNameIsReplaced) {
   const UniqueFd early = connect();
   std::filesystem::remove(path);

@@ -49,6 +49,18 @@ TEST(Socket, SecondListenerIsRefusedAndStaleSocketReplaced) {
   EXPECT_TRUE(listen_unix(path).is_ok());
 }
 
+TEST(Socket, OnlyASocketThatNoProcessHasIsAbandoned) {
+  const testing::Scratch folder;
+  const std::string path = folder.path("s.sock");
+  EXPECT_FALSE(is_socket_abandoned(path)) << "it does not exist";
+  UniqueFd listening = listen_unix(path).take();
+  EXPECT_FALSE(is_socket_abandoned(path));
+  const auto accepted = accept_unix(listening.get());
+  EXPECT_TRUE(accepted.is_ok() && !accepted->valid()) << "nothing was queued";
+  listening.reset();
+  EXPECT_TRUE(is_socket_abandoned(path));
+}
+
 TEST(Socket, OddPathsAreRefused) {
   const Scratch scratch;
   scratch.write("file", "x");

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/peer.h"
 #include "os/clock.h"
 #include "os/events.h"
 #include "os/socket.h"
