@@ -13,6 +13,7 @@ from benchmarks.commands.cluster import add_cluster
 from benchmarks.commands.decoding import add_decoding
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
+from benchmarks.commands.handoff import add_handoff
 from benchmarks.commands.placement import add_placement
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
@@ -41,6 +42,7 @@ def main() -> int:
     add_drops(commands)
     add_decoding(commands)
     add_zero_copy(commands)
+    add_handoff(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code
