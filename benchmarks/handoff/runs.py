@@ -54,7 +54,8 @@ def runner(config: RunConfig, orchestrator: str, transports: Sequence[Transport]
             finished = airflow.run_dag(dag, f"run-{next(numbers)}", {"mib": mib})
             report = json.loads(airflow.xcom_entry(finished.path, "report"))
             return _checked(
-                mib, Outcome(transport, report, finished.seconds, finished.begin, finished.end, _sums(config, transport))
+                mib,
+                Outcome(transport, report, finished.seconds, finished.begin, finished.end, _sums(config, transport)),
             )
 
         yield run

@@ -109,9 +109,7 @@ def _table(rows: Sequence[Figures]) -> str:
 def _html_table(columns: Sequence[str], lines: Sequence[tuple[Figures, Sequence[str]]]) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     body = "".join(
-        f'<tr class="run{_entrepot_class(row)}">'
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in line)
-        + "</tr>"
+        f'<tr class="run{_entrepot_class(row)}">' + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
         for row, line in lines
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
