@@ -124,20 +124,14 @@ class _Measurement:
                 with ExitStack() as stack:
                     self._start_store(config, transport, stack)
                     empty = self._run(config, transport, run_once, 1)
-                for store in ("fresh", "used") if transport.is_entrepot else ("",):
-                    if store != "used":
-                        stack = ExitStack()
-                        self._start_store(config, transport, stack)
-                    try:
+                with ExitStack() as stack:
+                    self._start_store(config, transport, stack)
+                    for store in ("fresh", "used") if transport.is_entrepot else ("",):
                         figures = self._run(config, transport, run_once, self._mib)
                         if store == "fresh":
                             delete_values(self._address)
-                    except BaseException:
-                        stack.close()
-                        raise
-                    lines.append(facts | {"allocate": allocate, "store": store} | _line(figures, empty))
-                    _print_progress(f"{facts['label']} on {orchestrator}: {lines[-1]}")
-                stack.close()
+                        lines.append(facts | {"allocate": allocate, "store": store} | _line(figures, empty))
+                        _print_progress(f"{orchestrator}, {transport.label} {store}: {figures.sharing_seconds:.2f} s")
                 shutil.rmtree(config.folder(transport) / "files", ignore_errors=True)
         return lines
 
