@@ -265,8 +265,14 @@ def test_puts_without_a_copy_are_told_and_judged(recorded: dict[str, Any]) -> No
 
 
 def test_a_hand_off_is_told_and_judged(recorded: dict[str, Any]) -> None:
-    peak = {"peak_stored": GIB, "peak_leased": 0, "peak_kept": 64 * MIB, "peak_own": GIB // 2}
-    line = {"orchestrator": "kedro", "name": "entrepot", "label": "Entrepot", "allocate": True, "store": "fresh"}
+    peak: dict[str, Any] = {"peak_stored": GIB, "peak_leased": 0, "peak_kept": 64 * MIB, "peak_own": GIB // 2}
+    line: dict[str, Any] = {
+        "orchestrator": "kedro",
+        "name": "entrepot",
+        "label": "Entrepot",
+        "allocate": True,
+        "store": "fresh",
+    }
     line |= {"sharing": 0.2, "writing": 0.1, "seconds": 3.0, "stored_bytes": GIB, "moved_bytes": 0} | peak
     line |= {"peak": 1.5 * GIB, "idle": 0, "empty": GIB // 2}
     used = line | {"store": "used", "sharing": 0.01}
