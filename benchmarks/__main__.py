@@ -13,10 +13,10 @@ from benchmarks.commands.cluster import add_cluster
 from benchmarks.commands.decoding import add_decoding
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
-from benchmarks.commands.handoff import add_handoff
 from benchmarks.commands.placement import add_placement
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
+from benchmarks.commands.table_handoff import add_handoff
 from benchmarks.commands.zero_copy import add_zero_copy
 
 

@@ -21,10 +21,10 @@ from dagster import (
     reconstructable,
 )
 
-from benchmarks.handoff import tasks
+from benchmarks.table_handoff import tasks
 from examples.flights.dagster_job import measured_io_manager, selected_io_manager
 
-MODULE = "benchmarks.handoff.dagster_job"
+MODULE = "benchmarks.table_handoff.dagster_job"
 
 
 class MakeConfig(Config):

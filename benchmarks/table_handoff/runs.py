@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.handoff import tasks
+from benchmarks.table_handoff import tasks
 from examples.flights import on_airflow
 from examples.flights.dagster_names import FILES_VARIABLE, TRANSPORT_VARIABLE
 from examples.flights.measure.meter import CallTotals, Meter, read_calls
@@ -111,7 +111,7 @@ def _dagster_command(transport: Transport, mib: int, folder: Path) -> tuple[list
         TRANSPORT_VARIABLE: transport.name,
         FILES_VARIABLE: str(folder / "files"),
     }
-    command = [sys.executable, "-m", "benchmarks.handoff.dagster_job", "--mib", str(mib)]
+    command = [sys.executable, "-m", "benchmarks.table_handoff.dagster_job", "--mib", str(mib)]
     return [*command, "--answer", str(_answer(folder))], variables, ROOT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node, pipeline
 
-from benchmarks.handoff import tasks
+from benchmarks.table_handoff import tasks
 
 
 def register_pipelines() -> dict[str, Pipeline]:

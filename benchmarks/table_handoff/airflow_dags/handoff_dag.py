@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import dag, task
 
-from benchmarks.handoff import tasks
+from benchmarks.table_handoff import tasks
 
 
 def as_task(function: Callable[..., Any]) -> Any:

@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness.machine import ROOT, commit, machine
-from benchmarks.reports.handoff import sections
+from benchmarks.reports.table_handoff import sections
 from examples.flights.transports import ORCHESTRATORS, Transport, select_transports
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from benchmarks.handoff.runs import Run
+    from benchmarks.table_handoff.runs import Run
     from examples.flights.processes import Child
     from examples.flights.runs import Figures, RunConfig
 
@@ -113,7 +113,7 @@ class _Measurement:
     def _orchestrator(
         self, orchestrator: str, transports: list[Transport], allocate: bool, number: int
     ) -> list[dict[str, Any]]:
-        from benchmarks.handoff.runs import delete_values, runner, with_work
+        from benchmarks.table_handoff.runs import delete_values, runner, with_work
 
         config = with_work(self._config, f"{number}-{orchestrator}-{'store' if allocate else 'process'}")
         config.work.mkdir()
