@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.harness.text import bytes_text, grid, time_text
+from benchmarks.reports import table_handoff
 
 OURS, PEER, READER = "Entrepot", "Arrow IPC", "PyArrow"
 HUGE = "shared, 2 MiB"
@@ -18,6 +19,7 @@ def sections(figures: dict[str, Any]) -> Iterator[str]:
     yield from _column(figures.get("column"))
     yield from _seal(figures.get("seal"))
     yield from decoding_sections(figures.get("decoding"))
+    yield from table_handoff.sections(figures.get("handoff"))
     failures = figures.get("failures")
     if failures:
         yield "Not measured:"
@@ -133,6 +135,7 @@ def judge(
     at_least("one Parquet file read by 25 processes, PyArrow's time over ours", over("many", "seconds"), 7.0)
     at_least("Parquet file to shared table, decoding and copying as Arrow IPC over ours", over("one", "seconds"), 1.8)
     at_least("the same without the time in which decoded data is awaited", over("one", "sharing"), 1.8)
+    table_handoff.judge(figures.get("handoff"), at_most)
 
 
 def _size(line: dict[str, Any]) -> str:

@@ -126,6 +126,7 @@ def _run_all(options: argparse.Namespace, work: Path) -> list[Figures]:
     print_progress(f"{flights:,} flights, {len(options.transports)} runs")
     samples = work / "memory.jsonl"
     command = [sys.executable, "-m", "examples.flights.measure.memory", "--out", str(samples), str(os.getpid())]
+    command += ["--store", address] if address is not None else []
     rows: list[Figures] = []
     with Child(
         "the memory sampler", command, log=work / "memory.log", environment=config.environment(), folder=ROOT
@@ -187,7 +188,7 @@ def _write_results(rows: list[Figures], options: argparse.Namespace) -> bool:
     out.mkdir(parents=True, exist_ok=True)
     differences = answer_differences(rows)
     about = about_machine(options)
-    text = table.text_table(rows)
+    text = f"{table.text_table(rows)}\n\nMemory at the peak, in MB:\n\n{table.memory_table(rows)}"
     summary = "\n".join(table.comparison_sentences(rows))
     (out / "results.txt").write_text(f"{text}\n\n{summary}\n", encoding="utf-8")
     results = table.as_json(rows, about) | {"same_answers": not differences}

@@ -11,8 +11,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -225,8 +226,14 @@ class AirflowApi:
 
 
 @contextmanager
-def running(config: RunConfig, transports: Sequence[Transport]) -> Iterator[AirflowServer]:
+def running(
+    config: RunConfig, transports: Sequence[Transport], *, settings: Mapping[str, str] | None = None
+) -> Iterator[AirflowServer]:
     """Context with an Airflow that is ready to run these transports' DAGs.
+
+    Args:
+        config, transports: what it is to run.
+        settings: environment variables that replace or supplement its own.
 
     Raises:
         DemoError: it does not start.
@@ -236,7 +243,7 @@ def running(config: RunConfig, transports: Sequence[Transport]) -> Iterator[Airf
     port = free_port()
     begin = time.monotonic()
     command = [sys.executable, "-m", "airflow", "standalone"]
-    variables = environment(config, transports, home, port)
+    variables = environment(config, transports, home, port) | dict(settings or {})
     with Child("Airflow", command, log=home / "standalone.log", environment=variables, folder=home) as child:
         api = AirflowApi(port)
         dags = [dag_id(transport) for transport in transports]
@@ -244,6 +251,22 @@ def running(config: RunConfig, transports: Sequence[Transport]) -> Iterator[Airf
         child.wait_for(lambda: api.has_loaded(dags), f"the DAGs {', '.join(dags)}", START_TIMEOUT)
         config.print_progress(f"Airflow is up after {time.monotonic() - begin:.0f} s")
         yield AirflowServer(config, child, api, home)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A DAG run that has succeeded.
+
+    Attributes:
+        path: of the run, in the API.
+        seconds: its duration.
+        begin, end: in seconds since the epoch.
+    """
+
+    path: str
+    seconds: float
+    begin: float
+    end: float
 
 
 class AirflowServer:
@@ -266,21 +289,33 @@ class AirflowServer:
         Raises:
             DemoError: it failed, or took too long; with the end of the failed task's log.
         """
-        dag = dag_id(transport)
         conf = {"scale": self._config.scale, "rows": self._config.rows}
+        finished = self.run_dag(dag_id(transport), f"demo-{dag_id(transport)}", conf)
+        travelled = {task: self.xcom_entry(finished.path, task) for task in _TASKS}
+        report = json.loads(travelled.pop("report"))
+        sums = CallTotals.of(read_calls(self._config.folder(transport) / "meter"))
+        return Outcome(transport, report, finished.seconds, finished.begin, finished.end, sums, travelled)
+
+    def run_dag(self, dag: str, run: str, conf: dict[str, Any]) -> FinishedRun:
+        """Run a DAG to its successful end.
+
+        Args:
+            dag: its ID.
+            run: the run's ID, not used before.
+            conf: of the run.
+
+        Raises:
+            DemoError: it failed, or took too long; with the end of the failed task's log.
+        """
         begin, clock = time.time(), time.monotonic()
-        run = f"demo-{dag}"
         path = self._api.start_run(dag, run, conf)
         state = self._api.wait_for_end(self._child, path, f"the end of {dag}", self._config.timeout)
         end, seconds = time.time(), time.monotonic() - clock
         if state != "success":
             raise self._failure(dag, run, path)
-        travelled = {task: self._xcom_entry(path, task) for task in _TASKS}
-        report = json.loads(travelled.pop("report"))
-        sums = CallTotals.of(read_calls(self._config.folder(transport) / "meter"))
-        return Outcome(transport, report, seconds, begin, end, sums, travelled)
+        return FinishedRun(path, seconds, begin, end)
 
-    def _xcom_entry(self, path: str, task: str) -> str:
+    def xcom_entry(self, path: str, task: str) -> str:
         """The entry in Airflow's database that stands for a task's value."""
         value = self._api.call_with_retries(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
         return value if isinstance(value, str) else json.dumps(value)

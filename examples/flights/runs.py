@@ -95,6 +95,7 @@ class Figures:
         bytes_stored: copied into shared memory.
         peak_bytes: peak memory of the orchestrator's processes and the store during the run.
         idle_bytes: their memory when the run began.
+        peak: the sample with the peak, which tells what the memory was used for.
         run_seconds: the run from end to end.
         samples: of memory, taken during the run.
         report: the job's answer.
@@ -113,6 +114,7 @@ class Figures:
     bytes_stored: int
     peak_bytes: int
     idle_bytes: int
+    peak: Sample
     run_seconds: float
     samples: int
     report: dict[str, Any]
@@ -140,11 +142,12 @@ class Figures:
         Raises:
             ValueError: no sample was taken during the run.
         """
-        during = [sample.total for sample in samples if outcome.begin <= sample.time <= outcome.end]
+        during = [sample for sample in samples if outcome.begin <= sample.time <= outcome.end]
         before = [sample.total for sample in samples if sample.time < outcome.begin]
         if not during:
             raise ValueError(f"no memory sample was taken during the {outcome.seconds:.1f} s of {outcome.transport}")
         call_totals = outcome.call_totals
+        peak = max(during, key=lambda sample: sample.total)
         return Figures(
             orchestrator=outcome.transport.orchestrator,
             name=outcome.transport.name,
@@ -156,8 +159,9 @@ class Figures:
             bytes_written=call_totals.written,
             bytes_read=call_totals.read,
             bytes_stored=bytes_stored,
-            peak_bytes=max(during),
+            peak_bytes=peak.total,
             idle_bytes=before[-1] if before else 0,
+            peak=peak,
             run_seconds=outcome.seconds,
             samples=len(during),
             report=outcome.report,

@@ -25,12 +25,13 @@ def _is_listening(address: str) -> bool:
 
 
 @contextmanager
-def running(config: RunConfig, address: str) -> Iterator[Child]:
+def running(config: RunConfig, address: str, *, size: int | None = None) -> Iterator[Child]:
     """Context with a store at ``address``.
 
     Args:
         config: for the size of the data.
         address: ``unix:`` and a path.
+        size: capacity in bytes; ``None``: enough for the flights job.
 
     Raises:
         DemoError: it does not start.
@@ -39,7 +40,7 @@ def running(config: RunConfig, address: str) -> Iterator[Child]:
     import entrepot
 
     command = [sys.executable, "-m", "entrepot.daemon_main", "--address", address]
-    command += ["--size", str(capacity_bytes(config.scale))]
+    command += ["--size", str(size or capacity_bytes(config.scale))]
     log = config.work / "entrepotd.log"
     with Child("entrepotd", command, log=log, environment=config.environment(), folder=ROOT) as child:
         child.wait_for(lambda: _is_listening(address), f"a listener at {address}", START_TIMEOUT, interval=0.02)

@@ -37,6 +37,7 @@ def figures(orchestrator: str, name: str, write: float = 1.0) -> Figures:
         bytes_stored=5 * MB,
         peak_bytes=700 * MB,
         idle_bytes=300 * MB,
+        peak=Sample(1.0, 3, pss=600 * MB, shared=0, files=100 * MB, stored=60 * MB, leased=20 * MB, kept=40 * MB),
         run_seconds=12.34,
         samples=60,
         report={"flights": 1000, "r2": 0.2},
@@ -57,6 +58,12 @@ def test_table_has_a_line_per_run(rows: list[Figures]) -> None:
     assert len(lines) == 2 + len(rows) + 2  # the header, its rule, and blank lines between orchestrators
     line = next(line for line in lines if "object storage" in line)
     assert line.split()[-7:] == ["3.00", "2.50", "0.50", "35", "700", "400", "12.3"]
+
+
+def test_memory_at_the_peak_is_told_by_use(rows: list[Figures]) -> None:
+    assert table.memory_cells(rows[0])[2:] == ("60", "20", "40", "580", "700")
+    assert "Where the memory goes at the peak" in page.page(rows, ABOUT)
+    assert len(table.memory_table(rows).splitlines()) == len(table.text_table(rows).splitlines())
 
 
 def test_gains_compare_with_entrepot_on_the_same_orchestrator(rows: list[Figures]) -> None:

@@ -264,6 +264,43 @@ def test_puts_without_a_copy_are_told_and_judged(recorded: dict[str, Any]) -> No
     assert [cell.strip() for cell in total.split("|")][2:5] == ["512.0 MiB", "5.2 GiB", "500 ms"]
 
 
+def test_a_hand_off_is_told_and_judged(recorded: dict[str, Any]) -> None:
+    peak: dict[str, Any] = {"peak_stored": GIB, "peak_leased": 0, "peak_kept": 64 * MIB, "peak_own": GIB // 2}
+    line: dict[str, Any] = {
+        "orchestrator": "kedro",
+        "name": "entrepot",
+        "label": "Entrepot",
+        "allocate": True,
+        "store": "fresh",
+    }
+    line |= {"sharing": 0.2, "writing": 0.1, "seconds": 3.0, "stored_bytes": GIB, "moved_bytes": 0} | peak
+    line |= {"peak": 1.5 * GIB, "idle": 0, "empty": GIB // 2}
+    used = line | {"store": "used", "sharing": 0.01}
+    recorded["zero-copy"] = {"handoff": {"bytes": GIB, "rounds": 1, "lines": [used, line]}, "failures": {}}
+    by_name = {goal.what: (goal.reached, goal.met) for goal in goals(recorded)}
+    name = "three tasks that hand on a table, "
+    assert by_name[f"{name}Kedro: sharing in all"] == ("200 ms", False)
+    assert by_name[f"{name}Kedro: peak memory over the table"] == ("1.00", True)
+    assert by_name[f"{name}Airflow: sharing in all"] == ("not measured", None)
+    assert "Three tasks hand on a table of 1.0 GiB" in page(recorded, [])
+
+
+@pytest.mark.slow
+def test_a_table_is_handed_on_and_only_the_new_column_is_stored(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    options = ["--mib", "32", "--orchestrators", "kedro", "--json", str(out)]
+    command = [sys.executable, "-m", "benchmarks", "handoff", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads(out.read_text())["handoff"]["lines"]
+    ours = [line for line in lines if line["name"] == "entrepot"]
+    assert [(line["allocate"], line["store"]) for line in ours] == [
+        (allocate, store) for allocate in (False, True) for store in ("fresh", "used")
+    ]
+    assert [line["stored_bytes"] // MIB for line in ours] == [36] * 4, "columns that were stored are stored again"
+    assert [line["name"] for line in lines if line not in ours] == ["pickle"]
+
+
 def test_the_report_and_its_plots_are_written(recorded: dict[str, Any], tmp_path: Path) -> None:
     write(recorded, tmp_path)
     assert (tmp_path / "benchmarks.md").read_text().startswith("# Benchmarks")

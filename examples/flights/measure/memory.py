@@ -4,6 +4,8 @@ A sample is the proportional set size (PSS) of all processes below the given one
 counts once in all. Pages of memory files that no process has mapped are in no PSS, although they use memory; so if the
 memory files that the processes have open have more pages than the PSS has shared ones, the difference is added. The
 page cache of ordinary files is not counted: the kernel may drop it.
+
+With ``--store``, each sample also has the store's own figures, which tell how much of that memory holds values.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -33,6 +35,9 @@ class Sample:
         pss: total proportional set size.
         shared: the part of it in shared memory.
         files: pages of all memory files that the processes hold open, each file once.
+        stored: the store's values.
+        leased: memory that the store has lent to processes that make values.
+        kept: memory that the store has, but nobody uses (warm memory).
     """
 
     time: float
@@ -40,6 +45,14 @@ class Sample:
     pss: int
     shared: int
     files: int
+    stored: int = 0
+    leased: int = 0
+    kept: int = 0
+
+    @property
+    def own(self) -> int:
+        """Memory that is not the store's segments: that of the processes, including the store's, themselves."""
+        return max(0, self.total - self.stored - self.leased - self.kept)
 
     @property
     def total(self) -> int:
@@ -129,6 +142,29 @@ def sample(root: int, excluded: int = 0, proc: Path = PROC) -> Sample:
     return Sample(time.time(), counted, pss, shared, sum(files.values()))
 
 
+def with_store(taken: Sample, address: str | None) -> Sample:
+    """A sample with the figures of the store at an address; as it is if no store answers there.
+
+    Args:
+        taken: the sample.
+        address: ``unix:`` and a path; ``None``: there is no store.
+    """
+    if address is None or not Path(address.removeprefix("unix://")).exists():
+        return taken
+    import entrepot
+    from entrepot.errors import StoreUnavailable, Timeout
+
+    try:
+        with entrepot.connect(address, scope="default") as store:
+            status = store.status()
+    except (StoreUnavailable, Timeout):
+        return taken  # it is starting or ending
+    payload = status["used_bytes"] - status["record_bytes"]
+    leased = status["leased_bytes"]
+    kept = max(0, status["budget"]["items"]["segments"] - payload - leased)
+    return replace(taken, stored=payload, leased=leased, kept=kept)
+
+
 def read_samples(file: Path) -> list[Sample]:
     """The samples that a sampler wrote, except an incomplete last line."""
     if not file.exists():
@@ -142,6 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--interval", type=float, default=INTERVAL_SECONDS, help="seconds")
+    parser.add_argument("--store", help="address of the store, if there is one at times")
     parser.add_argument("root", type=int, help="PID of the root of the process tree to measure")
     arguments = parser.parse_args()
     stop_requested = False
@@ -157,7 +194,8 @@ def main() -> int:
             begin = time.monotonic()
             if not (PROC / str(arguments.root)).exists():
                 break
-            out.write(json.dumps(asdict(sample(arguments.root, excluded=os.getpid()))) + "\n")
+            taken = with_store(sample(arguments.root, excluded=os.getpid()), arguments.store)
+            out.write(json.dumps(asdict(taken)) + "\n")
             time.sleep(max(0.01, arguments.interval - (time.monotonic() - begin)))
     return 0
 

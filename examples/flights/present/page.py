@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from examples.flights.present.chart import PANELS, Panel
-from examples.flights.present.table import COLUMNS, cells, comparison_sentences
+from examples.flights.present.table import COLUMNS, MEMORY_COLUMNS, cells, comparison_sentences, memory_cells
 from examples.flights.runs import Figures
 
 _STYLE = """
@@ -61,6 +61,11 @@ def page(rows: Sequence[Figures], about: dict[str, Any]) -> str:
         "</div>",
         "<h2>The figures</h2>",
         _table(rows),
+        "<h2>Where the memory goes at the peak</h2>",
+        '<p class="faint">In MB, in the sample with the largest total. Not used: memory that the store keeps for the '
+        "next values. Being made: lent to tasks that make values. Processes: all memory that is not the store's "
+        "segments, of tasks, orchestrator and store.</p>",
+        _html_table(MEMORY_COLUMNS, [(row, memory_cells(row)) for row in rows]),
         "<h2>What the orchestrator stores in place of a value</h2>",
         *(_stored_values(row) for row in rows),
         "<h2>The answer</h2>",
@@ -98,14 +103,16 @@ def _panel(panel: Panel, rows: Sequence[Figures]) -> str:
 
 
 def _table(rows: Sequence[Figures]) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in COLUMNS)
-    lines = [
-        f'<tr class="run{_entrepot_class(row)}">'
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row))
-        + "</tr>"
-        for row in rows
-    ]
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    return _html_table(COLUMNS, [(row, cells(row)) for row in rows])
+
+
+def _html_table(columns: Sequence[str], lines: Sequence[tuple[Figures, Sequence[str]]]) -> str:
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    body = "".join(
+        f'<tr class="run{_entrepot_class(row)}">' + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
+        for row, line in lines
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _stored_values(row: Figures) -> str:

@@ -20,6 +20,8 @@ COLUMNS = (
     "end to end s",
 )
 
+MEMORY_COLUMNS = ("orchestrator", "transport", "stored values", "being made", "not used", "processes", "in all")
+
 
 def cells(row: Figures) -> tuple[str, ...]:
     """A row of the table, in the order of ``COLUMNS``."""
@@ -36,9 +38,21 @@ def cells(row: Figures) -> tuple[str, ...]:
     )
 
 
+def memory_cells(row: Figures) -> tuple[str, ...]:
+    """What the memory was used for at the peak, in MB, in the order of ``MEMORY_COLUMNS``."""
+    peak = row.peak
+    parts = (peak.stored, peak.leased, peak.kept, peak.own, peak.total)
+    return (row.orchestrator, row.label, *(f"{nbytes / MB:.0f}" for nbytes in parts))
+
+
 def text_table(rows: Sequence[Figures]) -> str:
     """The table for a terminal, with a blank line between orchestrators."""
     return align_columns(COLUMNS, [cells(row) for row in rows], right=range(2, len(COLUMNS)))
+
+
+def memory_table(rows: Sequence[Figures]) -> str:
+    """Where the memory goes at the peak, for a terminal."""
+    return align_columns(MEMORY_COLUMNS, [memory_cells(row) for row in rows], right=range(2, len(MEMORY_COLUMNS)))
 
 
 def align_columns(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Container[int]) -> str:

@@ -1,8 +1,10 @@
 """pandas Series and DataFrames.
 
 A DataFrame stores columns of the same dtype together in two-dimensional *blocks*. Which columns share a block is
-derived from their addresses: columns of one dtype at equal distances in memory form one array, stored once and restored
-as one block, without a copy on either side. Other columns, and those of extension dtypes, are stored individually.
+derived from their memory: columns of one dtype at equal distances in the memory of one array form one array, stored
+once and restored as one block, without a copy on either side. Other columns, and those of extension dtypes, are stored
+individually: also neighbours in memory that are arrays of their own, because each of them may be stored already, and
+an array over several stored ones would have to be copied.
 """
 
 from __future__ import annotations
@@ -69,12 +71,21 @@ class _ColumnGroup:
         )
 
 
+def _owner(values: np.ndarray[Any, Any]) -> object:
+    """The array, or other object, whose memory an array shows."""
+    owner: Any = values
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner
+
+
 def _group_columns(columns: list[tuple[int, np.ndarray[Any, Any]]]) -> list[_ColumnGroup]:
     groups: list[_ColumnGroup] = []
-    open_groups: dict[tuple[Any, int], _ColumnGroup] = {}  # (dtype, stride) -> the group that may be extended
+    # (dtype, stride, identity of the owner) -> the group that may be extended. All owners outlive the put.
+    open_groups: dict[tuple[Any, int, int], _ColumnGroup] = {}
     for position, values in columns:
         address, stride, item = address_of(values), values.strides[0], values.dtype.itemsize
-        key = (values.dtype, stride)
+        key = (values.dtype, stride, id(_owner(values)))
         group = open_groups.get(key)
         if group is not None and address == group.next_address and values.size:
             group.positions.append(position)

@@ -1,0 +1,89 @@
+"""The report's part about a table that three tasks hand on, and its goals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.harness.text import bytes_text, grid, time_text
+
+ORCHESTRATORS = ("airflow", "dagster", "kedro")
+OURS = "entrepot"
+SHARING_SECONDS = 0.1
+PEAK_RATIO = 1.3
+
+
+def sections(figures: dict[str, Any] | None) -> Iterator[str]:
+    """The tables; nothing if it was not measured."""
+    if not figures or not figures.get("lines"):
+        return
+    yield (
+        f"Three tasks hand on a table of {bytes_text(figures['bytes'])}: the first makes it, the second replaces one "
+        "of its eight columns, the third sums it. Sharing is the time in all save and load calls. The peak is that of "
+        "all processes and the store; without data, it is that of the same run with a table of 1 MiB, and the ratio "
+        "that of the difference to the table:"
+    )
+    head = ["orchestrator", "transport", "values made in", "store", "sharing", "of it writing", "end to end", "stored"]
+    head += ["peak", "without data", "ratio"]
+    yield grid(
+        head,
+        [
+            [
+                *_case(line),
+                time_text(line["sharing"]),
+                time_text(line["writing"]),
+                time_text(line["seconds"]),
+                bytes_text(line["stored_bytes"]) if line["stored_bytes"] else "",
+                bytes_text(line["peak"]),
+                bytes_text(line["empty"]),
+                f"{_ratio(figures, line):.2f}",
+            ]
+            for line in figures["lines"]
+        ],
+    )
+    yield (
+        "Where the memory is at the peak. Being made: lent to tasks that make values; not used: kept by the store for "
+        "the next values; processes: all that is not the store's segments. Before the run: all processes and the "
+        "store, and the ratio to the table of what is above that:"
+    )
+    head = ["orchestrator", "transport", "values made in", "store", "stored values", "being made", "not used"]
+    yield grid(
+        [*head, "processes", "before the run", "ratio"],
+        [
+            [
+                *_case(line),
+                *(bytes_text(line[f"peak_{part}"]) for part in ("stored", "leased", "kept", "own")),
+                bytes_text(line["idle"]),
+                f"{(line['peak'] - line['idle']) / figures['bytes']:.2f}",
+            ]
+            for line in figures["lines"]
+        ],
+    )
+
+
+def _case(line: dict[str, Any]) -> list[str]:
+    made = ("the store" if line["allocate"] else "the process") if line["name"] == OURS else ""
+    return [line["orchestrator"], line["label"], made, line["store"]]
+
+
+def _ratio(figures: dict[str, Any], line: dict[str, Any]) -> float:
+    ratio: float = (line["peak"] - line["empty"]) / figures["bytes"]
+    return ratio
+
+
+def judge(figures: dict[str, Any] | None, at_most: Callable[..., None]) -> None:
+    """The goals of this part: for values made in the store, which starts a moment before the run."""
+    for orchestrator in ORCHESTRATORS:
+        line = next(
+            (
+                line
+                for line in (figures or {}).get("lines", [])
+                if (line["orchestrator"], line["name"], line["store"]) == (orchestrator, OURS, "fresh")
+                and line["allocate"]
+            ),
+            None,
+        )
+        name = f"three tasks that hand on a table, {orchestrator.capitalize()}"
+        at_most(f"{name}: sharing in all", line and line["sharing"], SHARING_SECONDS)
+        ratio = None if line is None or figures is None else _ratio(figures, line)
+        at_most(f"{name}: peak memory over the table", ratio, PEAK_RATIO, lambda number: f"{number:.2f}")

@@ -1,0 +1,1 @@
+"""A hand-off of one table between three tasks, on each orchestrator."""

@@ -1,0 +1,95 @@
+"""The hand-off as a Dagster job; each op runs in its own process."""
+
+# No `from __future__ import annotations`: Dagster uses the annotations of ops as types.
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from dagster import (
+    Config,
+    DagsterInstance,
+    GraphDefinition,
+    JobDefinition,
+    ResourceDefinition,
+    execute_job,
+    graph,
+    multiprocess_executor,
+    op,
+    reconstructable,
+)
+
+from benchmarks.table_handoff import tasks
+from examples.flights.dagster_job import measured_io_manager, selected_io_manager
+
+MODULE = "benchmarks.table_handoff.dagster_job"
+
+
+class MakeConfig(Config):
+    """Configuration of the first op."""
+
+    mib: int = 1
+
+
+@op
+def make(config: MakeConfig) -> Any:
+    return tasks.make(config.mib)
+
+
+@op
+def replace(frame: Any) -> Any:
+    return tasks.replace(frame)
+
+
+@op
+def report(frame: Any) -> Any:
+    return tasks.report(frame)
+
+
+def _handoff() -> Any:
+    return report(replace(make()))
+
+
+handoff: GraphDefinition = graph(name="handoff")(_handoff)
+
+
+def handoff_job() -> JobDefinition:
+    """The job with the transport that the environment selects."""
+    io_manager_resource: ResourceDefinition = measured_io_manager
+    return handoff.to_job(
+        resource_defs={"transport": selected_io_manager(), "io_manager": io_manager_resource},
+        executor_def=multiprocess_executor,
+    )
+
+
+def main() -> int:
+    """Run the job and write the number to a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mib", type=int, required=True)
+    parser.add_argument("--answer", type=Path, required=True)
+    arguments = parser.parse_args()
+    config = {
+        "ops": {"make": {"config": {"mib": arguments.mib}}},
+        "execution": {
+            "config": {"max_concurrent": 2, "start_method": {"forkserver": {"preload_modules": [MODULE]}}},
+        },
+    }
+    job = importlib.import_module(MODULE).handoff_job  # not of `__main__`, so that steps can import it
+    with (
+        DagsterInstance.get() as instance,
+        execute_job(reconstructable(job), instance=instance, run_config=config) as result,
+    ):
+        if not result.success:
+            for event in result.all_events:
+                if event.is_step_failure:
+                    print(f"step {event.step_key} failed: {event.step_failure_data.error_display_string}", flush=True)
+            return 1
+        answer = result.output_for_node("report")
+    arguments.answer.write_text(json.dumps(answer), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
