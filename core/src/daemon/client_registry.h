@@ -17,8 +17,8 @@
 
 #include "base/status.h"
 #include "daemon/connections.h"
-#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
+#include "net/event_loop.h"
 #include "net/protocol.h"
 #include "os/unique_fd.h"
 #include "shm/control.h"

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "net/event_loop.h"
 #include "daemon/keeper_channel.h"
+#include "net/event_loop.h"
 #include "os/process_handle.h"
 #include "os/unique_fd.h"
 

@@ -14,8 +14,8 @@
 
 #include "base/status.h"
 #include "daemon/address.h"
-#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
+#include "net/event_loop.h"
 #include "os/socket.h"
 #include "os/unique_fd.h"
 

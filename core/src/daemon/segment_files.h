@@ -6,9 +6,9 @@
 #include <functional>
 #include <vector>
 
-#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
+#include "net/event_loop.h"
 #include "store/memory/memory_source.h"
 
 namespace entrepot {

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "base/text.h"
-#include "net/event_loop.h"
 #include "daemon/keeper_channel.h"
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
 #include "daemon/segment_files.h"
 #include "daemon/server.h"
 #include "daemon/spill_settings.h"
+#include "net/event_loop.h"
 #include "os/clock.h"
 #include "os/events.h"
 #include "os/files.h"

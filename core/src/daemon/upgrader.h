@@ -12,9 +12,9 @@
 
 #include "base/status.h"
 #include "daemon/config.h"
-#include "net/event_loop.h"
 #include "daemon/keeper_link.h"
 #include "daemon/program_check.h"
+#include "net/event_loop.h"
 
 namespace entrepot {
 

@@ -44,8 +44,8 @@ enum ConsumerState : std::uint32_t {
 // One direction's state in shared memory. Positions count all bytes ever written or read; frames start on multiples of
 // eight and wrap around at the end of the data.
 struct RingState {
-  alignas(64) std::atomic<std::uint64_t> written;  // by the producer
-  alignas(64) std::atomic<std::uint64_t> read;     // by the consumer
+  alignas(64) std::atomic<std::uint64_t> written;   // by the producer
+  alignas(64) std::atomic<std::uint64_t> read;      // by the consumer
   alignas(64) std::atomic<std::uint32_t> consumer;  // a ConsumerState
 };
 static_assert(sizeof(RingState) == 192);
