@@ -8,11 +8,12 @@ from typing import Any
 
 import psutil
 import pytest
-from plasma_wire import WireClient, decode, frame
+from plasma_wire import HEADER, WireClient, decode, frame
 
 pytestmark = pytest.mark.timeout(120)
 
 MIB = 1 << 20
+SUBSCRIBE = 23
 # The enumeration's values are printed by name.
 OK, EXISTS, OUT_OF_MEMORY = "Ok", "ObjectExists", "OutOfMemory"
 
@@ -217,6 +218,30 @@ def test_releasing_what_is_not_held(new_front_end: Any) -> None:
         os.close(holder.take_descriptor())
         assert holder.ask("Delete", count=1, object_ids=[oid(1)])["errors"] == ["ObjectInUse"]  # held still
     assert "which it does not hold" in front_end.log()
+
+
+def test_releasing_what_is_not_sealed(new_front_end: Any, wait_until: Callable[..., None]) -> None:
+    front_end = new_front_end(16 * MIB)
+    with WireClient(front_end.socket) as client, WireClient(front_end.socket) as good:
+        assert create(client, 1, 12 * MIB)["error"] == OK
+        os.close(client.take_descriptor())
+        client.send("ReleaseRequest", object_id=oid(1))
+        assert client.is_cut_off()
+        wait_until(lambda: "unsealed: 0" in good.ask("DebugString")["text"], "the object to be gone")
+        assert create(good, 1, 12 * MIB)["error"] == OK
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "later"])
+def test_a_subscription_without_its_socket(new_front_end: Any, together: bool) -> None:
+    front_end = new_front_end(16 * MIB)
+    with WireClient(front_end.socket) as client, WireClient(front_end.socket) as good:
+        request = HEADER.pack(0, SUBSCRIBE, 0)
+        pieces = [request + b"\0"] if together else [request, b"\0"]
+        for piece in pieces:
+            client.socket.sendall(piece)
+            assert not has(good, 1)  # so that the pieces mostly arrive one by one
+        assert client.is_cut_off()
+    assert "descriptor of a socket" in front_end.log()
 
 
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
