@@ -54,9 +54,9 @@ def read(descriptor: int, found: dict[str, Any]) -> tuple[bytes, bytes]:
 def test_abort_by_the_creator(new_front_end: Any) -> None:
     front_end = new_front_end(16 * MIB)
     with WireClient(front_end.socket) as client, WireClient(front_end.socket) as other:
-        for _ in range(3):  # 36 MiB in all: the memory comes back, and the ID is free again
+        for attempt in range(3):  # 36 MiB in all: the memory comes back, and the ID is free again
             assert create(client, 1, 12 * MIB)["error"] == OK
-            if _ == 0:
+            if attempt == 0:
                 os.close(client.take_descriptor())
             assert client.ask("Abort", object_id=oid(1)) == {"object_id": oid(1)}
             assert not has(other, 1)
