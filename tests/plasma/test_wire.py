@@ -41,14 +41,14 @@ def has(client: WireClient, number: int) -> bool:
 
 def place(client: WireClient, number: int) -> dict[str, Any]:
     """Where an object is that is there; a missing one has the largest size."""
-    (found,) = client.ask("Get", object_ids=[oid(number)], timeout_ms=0)["places"]
-    return dict(found)
+    (location,) = client.ask("Get", object_ids=[oid(number)], timeout_ms=0)["places"]
+    return dict(location)
 
 
-def read(descriptor: int, found: dict[str, Any]) -> tuple[bytes, bytes]:
+def read(descriptor: int, location: dict[str, Any]) -> tuple[bytes, bytes]:
     """Data and metadata of an object in a segment."""
-    data = os.pread(descriptor, found["data_size"], found["data_offset"])
-    return data, os.pread(descriptor, found["metadata_size"], found["metadata_offset"])
+    data = os.pread(descriptor, location["data_size"], location["data_offset"])
+    return data, os.pread(descriptor, location["metadata_size"], location["metadata_offset"])
 
 
 def test_abort_by_the_creator(new_front_end: Any) -> None:
@@ -95,9 +95,9 @@ def test_create_and_seal(new_front_end: Any) -> None:
         assert put(writer, 1, "some data", "and more") == OK
         assert put(writer, 2, "", "") == OK
         assert put(reader, 1, "other data") == EXISTS
-        found = place(reader, 1)
+        location = place(reader, 1)
         descriptor = reader.take_descriptor()
-        assert read(descriptor, found) == (b"some data", b"and more")
+        assert read(descriptor, location) == (b"some data", b"and more")
         os.close(descriptor)
         # The writer holds neither: the first one is held by the reader only.
         deleted = writer.ask("Delete", count=2, object_ids=[oid(1), oid(2)])
@@ -124,8 +124,8 @@ def test_create_and_seal_batch(new_front_end: Any) -> None:
         places = [place(reader, number) for number in (1,)]
         descriptor = reader.take_descriptor()
         places += [place(reader, number) for number in (2, 3)]
-        for number, found in enumerate(places, 1):
-            assert read(descriptor, found) == (f"data of {number}".encode(), f"metadata of {number}".encode())
+        for number, location in enumerate(places, 1):
+            assert read(descriptor, location) == (f"data of {number}".encode(), f"metadata of {number}".encode())
         os.close(descriptor)
         assert batch(writer, []) == OK
 
