@@ -54,7 +54,7 @@ void run(FuzzInput input) {
     while (auto message = reader.take()) {
       require(message->body.size() <= kMaxBodyBytes, "no message is longer than the limit");
       decode_as_all(message->body);
-      if (message->type == plasma::MessageType::kSubscribeRequest) reader.expect_descriptor();
+      if (message->type == plasma::MessageType::kSubscribeRequest && !reader.expect_descriptor().is_ok()) return;
     }
     require(reader.buffered_bytes() <= kMaxBodyBytes + 2 * 256 + plasma::kHeaderBytes || !reader.take(),
             "what cannot be taken is bounded by a message and a piece");

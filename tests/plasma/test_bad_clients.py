@@ -72,6 +72,18 @@ def test_a_client_that_breaks_the_protocol_is_cut_off(new_front_end: Any, name: 
     assert "is cut off" in front_end.log()
 
 
+@pytest.mark.parametrize("name", BAD)
+def test_what_precedes_it_is_answered(new_front_end: Any, name: str) -> None:
+    front_end = new_front_end(16 * MIB)
+    with closing(connected(front_end)) as bad:
+        bad.sendall(frame(CONNECT) + BAD[name])
+        version, kind, length = struct.unpack("<qqq", bad.recv(24, socket.MSG_WAITALL))
+        assert (version, kind) == (0, REPLY_OF_CONNECT)
+        assert len(bad.recv(length, socket.MSG_WAITALL)) == length
+        assert is_cut_off(bad)
+    assert "is cut off" in front_end.log()
+
+
 def test_random_bytes_are_survived(new_front_end: Any) -> None:
     front_end = new_front_end(16 * MIB)
     dice = random.Random(11)

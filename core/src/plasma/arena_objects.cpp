@@ -76,8 +76,10 @@ void ArenaObjects::hold(ClientChannel& client, const IdBytes& id, Object& object
 }
 
 bool ArenaObjects::release(ClientChannel& client, const IdBytes& id) {
-  if (client.held.erase(id) == 0) return false;
+  if (!client.held.contains(id)) return false;
   Object& object = *table_->find(id);
+  if (!object.is_sealed) return false;  // it goes with its creator, which holds it until then
+  client.held.erase(id);
   if (!table_->release(id, object, client.key())) return false;
   unheld(id, object);
   return true;

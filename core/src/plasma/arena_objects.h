@@ -36,7 +36,7 @@ class ArenaObjects {
   [[nodiscard]] Object* usable(const IdBytes& id);
   [[nodiscard]] bool is_present(const IdBytes& id);  // here or, according to the directory, in the store
   void hold(ClientChannel& client, const IdBytes& id, Object& object);
-  [[nodiscard]] bool release(ClientChannel& client, const IdBytes& id);  // false: the client does not hold it
+  [[nodiscard]] bool release(ClientChannel& client, const IdBytes& id);  // false: it holds no such sealed object
   // A reply that names these objects is being sent: adds the descriptors that the client lacks.
   void send_segment(ClientChannel& client, const Object& object);
 

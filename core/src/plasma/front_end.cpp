@@ -173,7 +173,7 @@ Status FrontEnd::serve(ClientChannel& client) {
     if (client.is_busy() || client.is_sending()) return Status::ok();
     if (auto socket = client.reader().take_descriptor()) RETURN_IF_ERROR(requests_.subscribe(*std::move(socket)));
     std::optional<Message> message = client.reader().take();
-    if (!message) return Status::ok();
+    if (!message) return client.reader().parse();
     if (message->type == MessageType::kDisconnect) {
       remove(key);
       return Status::ok();

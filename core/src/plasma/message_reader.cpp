@@ -56,7 +56,11 @@ Status MessageReader::feed(std::span<const std::uint8_t> bytes, std::vector<Uniq
 }
 
 Status MessageReader::parse() {
-  if (expects_descriptor_) return Status::ok();
+  if (expects_descriptor_) {
+    // A descriptor arrives no later than its byte.
+    if (consumed_ == unread_.size() || !descriptors_.empty()) return Status::ok();
+    return Status(Code::kInvalidArgument, "the descriptor of a socket was announced, but did not come");
+  }
   if (!header_) {
     if (unread_.size() - consumed_ < kHeaderBytes) return Status::ok();
     const Header header = parse_header(std::span(unread_).subspan(consumed_, kHeaderBytes));
@@ -78,6 +82,11 @@ Status MessageReader::parse() {
   body_.insert(body_.end(), first, first + static_cast<std::ptrdiff_t>(taken));
   consumed_ += taken;
   return Status::ok();
+}
+
+Status MessageReader::expect_descriptor() {
+  expects_descriptor_ = true;
+  return parse();
 }
 
 std::optional<Message> MessageReader::take() {

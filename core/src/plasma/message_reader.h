@@ -35,14 +35,15 @@ class MessageReader {
   [[nodiscard]] Status feed(std::span<const std::uint8_t> bytes, std::vector<UniqueFd> descriptors);
 
   [[nodiscard]] std::optional<Message> take();
-  // The next byte of the stream comes with a descriptor and is no part of a message.
-  void expect_descriptor() { expects_descriptor_ = true; }
+  // Why nothing can be taken from bytes that have arrived: kInvalidArgument if they are not Plasma's protocol.
+  [[nodiscard]] Status parse();
+  // The next byte of the stream comes with a descriptor and is no part of a message. kInvalidArgument: it has arrived
+  // without one; if it arrives later, feed() says so.
+  [[nodiscard]] Status expect_descriptor();
   [[nodiscard]] std::optional<UniqueFd> take_descriptor();
   [[nodiscard]] std::size_t buffered_bytes() const { return unread_.size() - consumed_ + body_.size(); }
 
  private:
-  [[nodiscard]] Status parse();
-
   const std::uint64_t max_body_bytes_;
   std::vector<std::uint8_t> unread_;  // from consumed_ on
   std::size_t consumed_ = 0;

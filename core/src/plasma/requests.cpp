@@ -55,7 +55,8 @@ Status Requests::handle(ClientChannel& client, Message message) {
     case MessageType::kReleaseRequest: {
       ASSIGN_OR_RETURN(const IdBytes id, decode_release(body));
       if (parts_.objects.release(client, id)) return Status::ok();
-      return Status(Code::kInvalidArgument, concat("it releases object ", to_hex(id), ", which it does not hold"));
+      return Status(Code::kInvalidArgument,
+                    concat("it releases object ", to_hex(id), ", which it does not hold or has not sealed"));
     }
     case MessageType::kDeleteRequest: {
       ASSIGN_OR_RETURN(const std::vector<IdBytes> ids, decode_delete(body));
@@ -83,8 +84,7 @@ Status Requests::handle(ClientChannel& client, Message message) {
       return Status::ok();
     }
     case MessageType::kSubscribeRequest:
-      client.reader().expect_descriptor();
-      return Status::ok();
+      return client.reader().expect_descriptor();
     case MessageType::kSetOptionsRequest: {
       ASSIGN_OR_RETURN(const SetOptionsRequest request, decode_set_options(body));
       set_options(client, request);

@@ -70,7 +70,7 @@ TEST(MessageReader, ADescriptorFollowsTheMessageThatAnnouncesIt) {
   ASSERT_TRUE(os::send_some(pair.first.get(), announcement).is_ok());
   ASSERT_TRUE(*reader.read(pair.second.get()));
   ASSERT_TRUE(reader.take().has_value());
-  reader.expect_descriptor();
+  ASSERT_TRUE(reader.expect_descriptor().is_ok());
   EXPECT_FALSE(reader.take_descriptor().has_value());
   const std::uint8_t byte = 0;
   const int descriptor = passed.first.get();
@@ -89,6 +89,21 @@ TEST(MessageReader, ADescriptorFollowsTheMessageThatAnnouncesIt) {
     next = reader.take();
   }
   EXPECT_EQ(text_of(*next), "ab");
+}
+
+TEST(MessageReader, ADescriptorThatDoesNotComeIsAnError) {
+  const auto announcement = message(0, 23, 0, "");
+  auto with_more = announcement;
+  with_more.push_back(0);
+  MessageReader at_once(kLimit);
+  ASSERT_TRUE(at_once.feed(with_more, {}).is_ok());
+  ASSERT_TRUE(at_once.take().has_value());
+  EXPECT_EQ(at_once.expect_descriptor().code(), Code::kInvalidArgument);
+  MessageReader later(kLimit);
+  ASSERT_TRUE(later.feed(announcement, {}).is_ok());
+  ASSERT_TRUE(later.take().has_value());
+  ASSERT_TRUE(later.expect_descriptor().is_ok());
+  EXPECT_EQ(later.feed(std::span(with_more).last(1), {}).code(), Code::kInvalidArgument);
 }
 
 }  // namespace
