@@ -104,6 +104,23 @@ def test_twice_the_memory_is_spilled_and_read_back(
         assert inspected.status()["spilled_bytes"] > 0
 
 
+def test_an_arena_of_the_stores_size_leaves_room_for_the_others(
+    new_daemon: Any, new_front_end: Any, stock_client: Any, tmp_path: Path
+) -> None:
+    """What was copied into the arena for a client that no longer holds it occupies nothing."""
+    store = new_daemon("64MiB", "--spill-path", str(tmp_path / "spill"))
+    client = stock_client(new_front_end(64 * MIB, store=store))
+    for number in range(32):
+        client.run(f"client.put_raw_buffer(bytes([{number}]) * {4 * MIB}, oid({number}))")
+    for number in range(32):
+        assert client.run(
+            f"client.get_buffers([oid({number})], timeout_ms=20000)[0].to_pybytes() == bytes([{number}]) * {4 * MIB}"
+        ), number
+    with entrepot.connect(store.address) as other:
+        oid = other.put(bytes(16 * MIB))
+        assert other.get(oid) == bytes(16 * MIB)
+
+
 def test_strict_drops_what_plasma_would_drop(daemon: Any, new_front_end: Any, stock_client: Any) -> None:
     plasma = stock_client(new_front_end(16 * MIB, "--strict"))
     for number in range(32):

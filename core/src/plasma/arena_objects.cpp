@@ -91,7 +91,13 @@ void ArenaObjects::unheld(const IdBytes& id, Object& object) {
     if (remove(id) != Error::kOk) log_debug("object ", to_hex(id), " was deleted while its deletion was deferred");
     return;
   }
-  if (object.is_in_place) object.extent.pin.reset();
+  // The store can neither spill a copy nor give its memory to others, and has the original.
+  if (!object.is_in_place && object.bytes() > 0) return table_->erase(id);
+  object.extent.pin.reset();
+}
+
+void ArenaObjects::drop_if_unneeded(const IdBytes& id) {
+  if (Object* const object = table_->find(id)) unheld(id, *object);
 }
 
 void ArenaObjects::send_segment(ClientChannel& client, const Object& object) {

@@ -44,12 +44,13 @@ class ArenaObjects {
   [[nodiscard]] Status seal(const IdBytes& id, Object& object, std::string digest);
   [[nodiscard]] Error remove(const IdBytes& id);
   void client_gone(ClientChannel& client);  // releases what it held, drops what it did not seal
+  void drop_if_unneeded(const IdBytes& id);  // a copy that nobody holds
 
   [[nodiscard]] std::vector<ObjectDescription> describe_all() const;
   [[nodiscard]] std::string debug_text() const;
 
  private:
-  void unheld(const IdBytes& id, Object& object);
+  void unheld(const IdBytes& id, Object& object);  // may erase it
 
   ObjectTable* table_;
   Arena* arena_;

@@ -188,6 +188,7 @@ void GetRequests::fetched(const IdBytes& id, bool is_usable) {
   available(id);
   for (const ClientKey key : clients)
     answer_if_complete(key);
+  parts_.objects.drop_if_unneeded(id);  // those who asked have gone
 }
 
 }  // namespace entrepot::plasma

@@ -3,7 +3,7 @@
 //   (none) ──add──▶ created ──seal──▶ sealed, held ──last release──▶ sealed, unheld ──evicted, deleted──▶ (none)
 //             │        │                  ▲ └──last release, deletion was asked for──▶ (none) ▲
 //             │        └─abort, creator gone─▶ (none)     └──hold─────────────────────────────┘
-//             └─add_copy──▶ sealed, unheld    (of an object that is in the store)
+//             └─a copy, of an object that is in the store─▶ sealed, held ──last release──▶ (none)
 //
 // The creator holds what it created. Only what is sealed and unheld is in the order of last use, from which room is
 // made. Counts and orders; owns no memory but through Extent.
