@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import entrepot
@@ -119,21 +119,20 @@ def test_the_page_shows_these_tables() -> None:
     assert PAGE.read_text(encoding="utf-8") == page_with_tables(), "run python tests/resharing/sharing_tables.py"
 
 
-def test_columns_stored_as_neighbours_are_shared_one_by_one(writer: entrepot.Store) -> None:
-    rows = 1 << 17  # 1 MiB a column: the store puts such columns side by side
+def test_columns_stored_as_neighbours_are_shared_one_by_one(new_daemon: Callable[..., Any]) -> None:
+    rows = 1 << 17  # 1 MiB a column: a store without holes puts such columns side by side
     frame = pd.DataFrame({name: np.arange(rows) + number for number, name in enumerate("abcdef")}, copy=False)
-    first = writer.put(pd.concat([frame[[name]] for name in frame], axis=1))
-    got = writer.get(first)
-    addresses = [got[name].to_numpy().ctypes.data for name in got]
-    assert [later - earlier for earlier, later in itertools.pairwise(addresses)] == [8 * rows] * 5, "no neighbours"
-    changed = got.copy(deep=False)
-    changed["f"] = got["a"] + got["b"]
-    second = writer.put(changed)
-    before, after = (
-        {(blob["blob"], blob["generation"]): blob["length"] for blob in writer.info(oid).blobs}
-        for oid in (first, second)
-    )
-    assert sum(length for blob, length in after.items() if blob not in before) <= 8 * rows + SLACK
-    assert_same(writer.get(second), changed)
-    writer.delete(first)
-    writer.delete(second)
+    with entrepot.connect(new_daemon("64MiB").address) as writer:
+        first = writer.put(pd.concat([frame[[name]] for name in frame], axis=1))
+        got = writer.get(first)
+        addresses = [got[name].to_numpy().ctypes.data for name in got]
+        assert [later - earlier for earlier, later in itertools.pairwise(addresses)] == [8 * rows] * 5, "no neighbours"
+        changed = got.copy(deep=False)
+        changed["f"] = got["a"] + got["b"]
+        second = writer.put(changed)
+        before, after = (
+            {(blob["blob"], blob["generation"]): blob["length"] for blob in writer.info(oid).blobs}
+            for oid in (first, second)
+        )
+        assert sum(length for blob, length in after.items() if blob not in before) <= 8 * rows + SLACK
+        assert_same(writer.get(second), changed)

@@ -42,7 +42,7 @@ Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> b
   }
   const std::uint64_t began_ns = os::monotonic_ns();
   const std::uint64_t request = next_request_.fetch_add(1, std::memory_order_relaxed);
-  if (request == kRingsAfterRequests && has_rings_.load(std::memory_order_relaxed)) open_rings();
+  if (request == kRingsAfterRequests && daemon_.load(std::memory_order_relaxed) != 0) open_rings();
   PendingCall pending;
   {
     const std::lock_guard lock(mutex_);

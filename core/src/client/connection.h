@@ -51,7 +51,6 @@ class Connection {
   // Remembers the daemon's process, for the error if it does not answer later, and what it supports.
   void set_daemon(std::uint32_t pid, std::uint16_t protocol_minor) {
     daemon_.store(pid, std::memory_order_relaxed);
-    has_rings_.store(protocol_minor >= kRingsSinceMinor, std::memory_order_relaxed);
     wakes_blocked_.store(protocol_minor >= kBlockingSinceMinor, std::memory_order_relaxed);
   }
 
@@ -66,7 +65,6 @@ class Connection {
 
  private:
   static constexpr std::uint64_t kRingsAfterRequests = 64;  // they cost a request and some memory on either side
-  static constexpr std::uint16_t kRingsSinceMinor = 4;
   static constexpr std::uint16_t kBlockingSinceMinor = 5;
 
   struct PendingCall {
@@ -90,8 +88,7 @@ class Connection {
 
   UniqueFd socket_;
   std::atomic<bool> broken_ = false;
-  std::atomic<std::uint32_t> daemon_ = 0;
-  std::atomic<bool> has_rings_ = false;      // the daemon has them
+  std::atomic<std::uint32_t> daemon_ = 0;    // 0: not known yet
   std::atomic<bool> wakes_blocked_ = false;  // the daemon wakes a thread that is blocked at a ring
   std::atomic<std::uint64_t> next_request_ = 1;
   std::mutex send_mutex_;  // held while a frame is sent, so that frames do not interleave

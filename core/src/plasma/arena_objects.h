@@ -43,7 +43,7 @@ class ArenaObjects {
   // Publishes an object that is complete.
   [[nodiscard]] Status seal(const IdBytes& id, Object& object, std::string digest);
   [[nodiscard]] Error remove(const IdBytes& id);
-  void client_gone(ClientChannel& client);  // releases what it held, drops what it did not seal
+  void client_gone(ClientChannel& client);   // releases what it held, drops what it did not seal
   void drop_if_unneeded(const IdBytes& id);  // a copy that nobody holds
 
   [[nodiscard]] std::vector<ObjectDescription> describe_all() const;

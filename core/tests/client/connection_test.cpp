@@ -228,9 +228,8 @@ TEST_F(ConnectionTest, ThreadsShareRings) {
 }
 
 // All requests are answered through the socket.
-void expect_no_rings(std::unique_ptr<Connection> connection, const UniqueFd& peer, std::uint16_t protocol_minor,
-                     RingDaemon::Rings offers) {
-  connection->set_daemon(1, protocol_minor);
+void expect_no_rings(std::unique_ptr<Connection> connection, const UniqueFd& peer, RingDaemon::Rings offers) {
+  connection->set_daemon(1, kProtocolMinor);
   RingDaemon daemon(peer, offers);
   EXPECT_EQ(echo(*connection, 300, 0), 0);
   EXPECT_EQ(daemon.from_ring(), 0);
@@ -238,15 +237,11 @@ void expect_no_rings(std::unique_ptr<Connection> connection, const UniqueFd& pee
 }
 
 TEST_F(ConnectionTest, WithoutRingsTheSocketGoesOn) {
-  expect_no_rings(std::move(connection), peer, kProtocolMinor, RingDaemon::Rings::kRefused);
+  expect_no_rings(std::move(connection), peer, RingDaemon::Rings::kRefused);
 }
 
 TEST_F(ConnectionTest, RingsOfAnotherSizeAreNotUsed) {
-  expect_no_rings(std::move(connection), peer, kProtocolMinor, RingDaemon::Rings::kOfOtherSize);
-}
-
-TEST_F(ConnectionTest, AnOlderDaemonIsNotAskedForRings) {
-  expect_no_rings(std::move(connection), peer, 3, RingDaemon::Rings::kOpened);
+  expect_no_rings(std::move(connection), peer, RingDaemon::Rings::kOfOtherSize);
 }
 
 TEST_F(ConnectionTest, TimeIsOverAndTheLateAnswerGoesToItsHandler) {
