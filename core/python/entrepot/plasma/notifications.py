@@ -38,6 +38,9 @@ _LIST_SECONDS = 0.1  # least time between the beginnings of two lists
 _LIST_SHARE = 0.1  # most of the time that is spent on lists
 _LENGTH = struct.Struct("<q")
 _BODY = struct.Struct("<20sqq")
+# Sent at once: whole notifications, and few enough that the kernel delivers them as a whole. Readers of the socket, as
+# pyarrow's own tests, expect that one recv() gets all of a notification.
+_PART_BYTES = 64 * (_LENGTH.size + _BODY.size)
 _log = logging.getLogger("entrepot")
 
 # Replaced, never modified; by store address. A forked child has none: their threads are the parent's.
@@ -161,8 +164,8 @@ class Subscription:
                     return
                 unread = b"".join(self._unread)
                 self._unread.clear()
-            if unread:
-                self._writer.sendall(unread)
+            for start in range(0, len(unread), _PART_BYTES):
+                self._writer.sendall(unread[start : start + _PART_BYTES])
             began = time.monotonic()
             if began >= next_list:
                 self._list()
