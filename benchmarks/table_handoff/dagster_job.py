@@ -13,16 +13,14 @@ from dagster import (
     DagsterInstance,
     GraphDefinition,
     JobDefinition,
-    ResourceDefinition,
     execute_job,
     graph,
-    multiprocess_executor,
     op,
     reconstructable,
 )
 
 from benchmarks.table_handoff import tasks
-from examples.flights.dagster_job import measured_io_manager, selected_io_manager
+from examples.flights.dagster_job import measured_job, print_failed_steps
 
 MODULE = "benchmarks.table_handoff.dagster_job"
 
@@ -57,11 +55,7 @@ handoff: GraphDefinition = graph(name="handoff")(_handoff)
 
 def handoff_job() -> JobDefinition:
     """The job with the transport that the environment selects."""
-    io_manager_resource: ResourceDefinition = measured_io_manager
-    return handoff.to_job(
-        resource_defs={"transport": selected_io_manager(), "io_manager": io_manager_resource},
-        executor_def=multiprocess_executor,
-    )
+    return measured_job(handoff)
 
 
 def main() -> int:
@@ -82,9 +76,7 @@ def main() -> int:
         execute_job(reconstructable(job), instance=instance, run_config=config) as result,
     ):
         if not result.success:
-            for event in result.all_events:
-                if event.is_step_failure:
-                    print(f"step {event.step_key} failed: {event.step_failure_data.error_display_string}", flush=True)
+            print_failed_steps(result)
             return 1
         answer = result.output_for_node("report")
     arguments.answer.write_text(json.dumps(answer), encoding="utf-8")

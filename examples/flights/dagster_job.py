@@ -19,6 +19,7 @@ from typing import Any
 from dagster import (
     Config,
     DagsterInstance,
+    ExecutionResult,
     FilesystemIOManager,
     GraphDefinition,
     InitResourceContext,
@@ -121,13 +122,25 @@ def selected_io_manager() -> Any:
     raise ValueError(f"{TRANSPORT_VARIABLE} must be 'entrepot' or 'files', not {transport_name!r}")
 
 
-def flights_job() -> JobDefinition:
-    """The job with the transport that the environment selects."""
+def measured_job(work: GraphDefinition) -> JobDefinition:
+    """A graph as a job with the transport that the environment selects, measured; each op runs in its own process."""
     io_manager_resource: ResourceDefinition = measured_io_manager
-    return flights.to_job(
+    return work.to_job(
         resource_defs={"transport": selected_io_manager(), "io_manager": io_manager_resource},
         executor_def=multiprocess_executor,
     )
+
+
+def flights_job() -> JobDefinition:
+    """The job of this example."""
+    return measured_job(flights)
+
+
+def print_failed_steps(result: ExecutionResult) -> None:
+    """Print why steps of a run failed."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            print(f"step {event.step_key} failed: {event.step_failure_data.error_display_string}", flush=True)
 
 
 def _importable_job() -> Any:
@@ -160,9 +173,7 @@ def main() -> int:
         execute_job(reconstructable(_importable_job()), instance=instance, run_config=config) as result,
     ):
         if not result.success:
-            for event in result.all_events:
-                if event.is_step_failure:
-                    print(f"step {event.step_key} failed: {event.step_failure_data.error_display_string}", flush=True)
+            print_failed_steps(result)
             return 1
         outputs: dict[str, dict[str, str]] = {}
         for event in result.all_events:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entrepot._daemon.plasma_front_end import front_end_binary, is_served
+from entrepot._daemon.launcher import is_listening
+from entrepot._daemon.plasma_front_end import front_end_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 STOCK_PYTHON = ROOT / ".venv-plasma-client/bin/python"
@@ -37,7 +38,9 @@ class FrontEnd:
         """Start it and wait until it accepts connections."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self._wait_until(lambda: is_served(self.socket) or self.process.poll() is not None, "the front end to listen")
+        self._wait_until(
+            lambda: is_listening(f"unix://{self.socket}") or self.process.poll() is not None, "the front end to listen"
+        )
         assert self.process.poll() is None, self.log()
 
     def log(self) -> str:

@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from entrepot._daemon.launcher import daemon_binary
-from entrepot._daemon.plasma_front_end import front_end_binary, is_served
+from entrepot._daemon.launcher import daemon_binary, is_listening
+from entrepot._daemon.plasma_front_end import front_end_binary
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -38,7 +38,7 @@ def main() -> int:
         )
         try:
             end = time.monotonic() + 20
-            while not is_served(socket):
+            while not is_listening(f"unix://{socket}"):
                 if store.poll() is not None or time.monotonic() > end:
                     print(Path(log.name).read_text(), file=sys.stderr)
                     return 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entrepot._daemon.plasma_front_end import is_served
+from entrepot._daemon.launcher import is_listening
 from entrepot.cli import main
 
 pytestmark = pytest.mark.timeout(120)
@@ -38,10 +38,13 @@ def test_it_serves_is_started_again_and_ends_with_the_store(
     assert main(start) == 0
     try:
         assert "serving Plasma clients" in capsys.readouterr().out
-        assert is_served(socket)
+        assert is_listening(f"unix://{socket}")
         child = max(front_ends(socket))
         os.kill(child, signal.SIGKILL)
-        wait_until(lambda: child not in front_ends(socket) and is_served(socket), "the front end to be started again")
+        wait_until(
+            lambda: child not in front_ends(socket) and is_listening(f"unix://{socket}"),
+            "the front end to be started again",
+        )
         assert main([*start[:5], "--plasma", str(socket)]) != 0  # something listens there
     finally:
         main(["stop", "--address", address])
@@ -60,7 +63,7 @@ def test_the_console_script_finds_the_store(daemon: Any, socket_folder: Path, wa
         env=os.environ | {"ENTREPOT_ADDRESS": daemon.address},
     )
     try:
-        wait_until(lambda: is_served(socket), "the front end to listen")
+        wait_until(lambda: is_listening(f"unix://{socket}"), "the front end to listen")
     finally:
         process.terminate()
         assert process.wait(60) == 0

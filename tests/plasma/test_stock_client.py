@@ -89,6 +89,14 @@ def test_what_is_put_beyond_the_arena_stays_readable(daemon: Any, new_front_end:
     assert plasma.run("len(client.list())") == 32
 
 
+def check_all_are_read(client: Any) -> None:
+    """32 objects of 4 MiB can be read, one after the other."""
+    for number in range(32):
+        assert client.run(
+            f"client.get_buffers([oid({number})], timeout_ms=20000)[0].to_pybytes() == bytes([{number}]) * {4 * MIB}"
+        ), number
+
+
 def test_twice_the_memory_is_spilled_and_read_back(
     new_daemon: Any, tmp_path: Path, new_front_end: Any, stock_client: Any
 ) -> None:
@@ -96,10 +104,7 @@ def test_twice_the_memory_is_spilled_and_read_back(
     plasma = stock_client(new_front_end(48 * MIB, store=store))
     for number in range(32):
         plasma.run(f"client.create_and_seal(oid({number}), bytes([{number}]) * {4 * MIB}, b'')")
-    for number in range(32):
-        assert plasma.run(f"client.get_buffers([oid({number})])[0].to_pybytes() == bytes([{number}]) * {4 * MIB}"), (
-            number
-        )
+    check_all_are_read(plasma)
     with entrepot.connect(store.address) as inspected:
         assert inspected.status()["spilled_bytes"] > 0
 
@@ -112,10 +117,7 @@ def test_an_arena_of_the_stores_size_leaves_room_for_the_others(
     client = stock_client(new_front_end(64 * MIB, store=store))
     for number in range(32):
         client.run(f"client.put_raw_buffer(bytes([{number}]) * {4 * MIB}, oid({number}))")
-    for number in range(32):
-        assert client.run(
-            f"client.get_buffers([oid({number})], timeout_ms=20000)[0].to_pybytes() == bytes([{number}]) * {4 * MIB}"
-        ), number
+    check_all_are_read(client)
     with entrepot.connect(store.address) as other:
         oid = other.put(bytes(16 * MIB))
         assert other.get(oid) == bytes(16 * MIB)
@@ -145,6 +147,15 @@ def test_what_a_client_holds_is_pinned_and_deleted_late(daemon: Any, new_front_e
     assert plasma.run("client.contains(oid(2))") is True
     plasma.run("del c")
     assert plasma.run("client.contains(oid(2))") is False
+
+
+def test_a_create_that_is_refused_pins_nothing(daemon: Any, new_front_end: Any, stock_client: Any) -> None:
+    client = stock_client(new_front_end(64 * MIB))
+    client.run(f"client.put_raw_buffer(bytes({MIB}), oid(1))")
+    with pytest.raises(Exception, match="PlasmaObjectExists"):
+        client.run("client.create(oid(1), 10)")
+    with entrepot.connect(daemon.address) as store:
+        assert store.status()["pinned_bytes"] == 0
 
 
 def test_nothing_is_left_of_a_killed_client(

@@ -164,13 +164,13 @@ bool Connection::wait_for_frames(os::Deadline until, Result<FrameReader::Read>& 
   };
   const auto take_from_ring = [&] {
     if (rings == nullptr || !rings->response_consumer.has_frames()) return false;
+    const auto is_notice = [](const Frame& frame) { return frame.header.type == MessageType::kSocketFilled; };
     if (const Status popped = rings->response_consumer.pop(arrived_, SIZE_MAX); !popped.is_ok()) {
       read = popped;
-      return true;
+    } else if (std::ranges::any_of(arrived_, is_notice)) {
+      take_from_socket();
     }
-    const bool has_notice = std::ranges::any_of(
-        arrived_, [](const Frame& frame) { return frame.header.type == MessageType::kSocketFilled; });
-    return !has_notice || take_from_socket();
+    return true;
   };
   read = FrameReader::Read{};
   read->drained = true;

@@ -102,8 +102,9 @@ Status Requests::handle(ClientChannel& client, Message message) {
 Error Requests::reserve(ClientChannel& client, const IdBytes& id, std::uint64_t data_bytes,
                         std::uint64_t metadata_bytes, bool may_evict) {
   ArenaObjects& objects = parts_.objects;
-  if (objects.table().find(id) != nullptr && objects.usable(id) == nullptr && objects.table().find(id) != nullptr) {
-    return Error::kObjectExists;  // unsealed
+  if (objects.usable(id) != nullptr) {
+    objects.drop_if_unneeded(id);  // it was pinned for whoever uses it, which nobody does here
+    return Error::kObjectExists;
   }
   if (objects.table().find(id) != nullptr || objects.arena().exists(id)) return Error::kObjectExists;
   const std::uint64_t capacity = objects.table().capacity_bytes();

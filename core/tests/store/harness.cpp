@@ -299,7 +299,10 @@ Status Harness::lease_error(std::uint32_t client, std::uint64_t min_bytes) {
 }
 
 SealSpec Harness::blob_spec(std::uint32_t client, const IdBytes& id, std::uint32_t session, std::uint64_t bytes) {
-  const LeaseGrant grant = lease(client, bytes, bytes);
+  return spec_in(lease(client, bytes, bytes), id, session, bytes);
+}
+
+SealSpec Harness::spec_in(const LeaseGrant& grant, const IdBytes& id, std::uint32_t session, std::uint64_t bytes) {
   SealSpec spec;
   spec.id = id;
   spec.session = session;

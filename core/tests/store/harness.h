@@ -138,6 +138,8 @@ class Harness {
   Status lease_error(std::uint32_t client, std::uint64_t min_bytes);
 
   // Specs of an object: one leased blob of `bytes`, or inline payload.
+  // An object of one blob at the start of a lease.
+  static SealSpec spec_in(const LeaseGrant& grant, const IdBytes& id, std::uint32_t session, std::uint64_t bytes);
   SealSpec blob_spec(std::uint32_t client, const IdBytes& id, std::uint32_t session, std::uint64_t bytes);
   static SealSpec inline_spec(const IdBytes& id, std::uint32_t session, std::string_view payload);
   SealOutcome seal(std::uint32_t client, const SealSpec& spec) { return store->seal(client, spec); }

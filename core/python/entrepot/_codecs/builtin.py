@@ -255,12 +255,16 @@ def load_pickle(stream: Any, buffers: Sequence[Any], decoder: Decoder) -> Any:
             "the object contains pickled data and pickling is switched off here; "
             "set ENTREPOT_ALLOW_PICKLE=1 if you trust its writer"
         )
-    unpickler = _Unpickler(stream, list(buffers), Node(PICKLE_CODEC, 1), decoder)
+    return _unpickle(stream, list(buffers), Node(PICKLE_CODEC, 1), decoder)
+
+
+def _unpickle(stream: Any, buffers: list[Any], node: Node, decoder: Decoder) -> Any:
+    unpickler = _Unpickler(stream, buffers, node, decoder)
     try:
         return unpickler.load()
-    except (EntrepotError, MemoryError, Warning):
+    except (EntrepotError, MemoryError, Warning):  # a warning that the user's filters turned into an error
         raise
-    except Exception as error:
+    except Exception as error:  # a damaged stream, or a class that does not accept its state
         raise rejected_error(stream, unpickler.last_module, error) from error
 
 
@@ -296,10 +300,4 @@ class PickleCodec(Codec):
     def decode(self, node: Node, decoder: Decoder) -> Any:
         data = load_bytes(node, decoder, node.params)
         outside = [decoder.buffer(index) for index in node.buffers[0 if node.params is not None else 1 :]]
-        unpickler = _Unpickler(data, outside, node, decoder)
-        try:
-            return unpickler.load()
-        except (EntrepotError, MemoryError, Warning):  # a warning that the user's filters turned into an error
-            raise
-        except Exception as error:  # a damaged stream, or a class that does not accept its state
-            raise rejected_error(data, unpickler.last_module, error) from error
+        return _unpickle(data, outside, node, decoder)

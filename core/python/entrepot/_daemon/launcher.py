@@ -207,14 +207,15 @@ def _start(address: str, size: str | None, idle_exit_seconds: int | None, log: P
                 timeout=START_SECONDS,  # bash waits between its attempts to fork
             )
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            log_tail = tail_of(log, log_offset)
             raise StoreUnavailable(
-                f"the shell that starts entrepotd in the background failed ({_tail(log, log_offset)}){_PROCESSES_HINT}"
+                f"the shell that starts entrepotd in the background failed ({log_tail}){_PROCESSES_HINT}"
             ) from error
         finally:
             os.close(log_fd)
             os.close(ready_write)
         if (ready := _wait_ready(ready_read)) is not True:
-            log_tail = _tail(log, log_offset)
+            log_tail = tail_of(log, log_offset)
             outcome = f"was not ready within {START_SECONDS:.0f} s" if ready is None else "exited before it was ready"
             hint = _OPEN_FILES_HINT if f"errno {errno.EMFILE}" in log_tail else ""
             raise StoreUnavailable(f"entrepotd {outcome} at {address}{hint}; the end of its log ({log}): {log_tail}")
@@ -304,7 +305,8 @@ def _wait_ready(fd: int) -> bool | None:
     return None
 
 
-def _tail(log: Path, offset: int) -> str:
+def tail_of(log: Path, offset: int) -> str:
+    """Return the last 2,000 bytes of what a log has from an offset on."""
     with log.open("rb") as file:
         file.seek(offset)
         text = file.read()[-2000:].decode("utf-8", "replace").strip()

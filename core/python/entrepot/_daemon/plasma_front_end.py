@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import subprocess
 import time
-from contextlib import closing
 from pathlib import Path
 
+from entrepot._daemon.launcher import is_listening, is_running, tail_of
 from entrepot.errors import InvalidArgument, StoreUnavailable
 
 START_SECONDS = 20.0
@@ -30,16 +28,6 @@ def front_end_binary() -> Path:
     )
 
 
-def is_served(path: Path) -> bool:
-    """Return whether anything accepts connections at a socket's path."""
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
 def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> None:
     """Start a detached front end, which is started again when it dies, and wait until it accepts connections.
 
@@ -53,7 +41,7 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> None:
         InvalidArgument: something listens at the socket already.
         StoreUnavailable: it exited, or was not ready within 20 seconds; the message has the end of its log.
     """
-    if is_served(path):
+    if is_listening(f"unix://{path}"):
         raise InvalidArgument(f"--plasma {path}: something listens there already; end it first, or choose another path")
     command = [str(front_end_binary()), "-s", str(path), "-m", str(nbytes), "--address", address, "--keep-running"]
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,10 +62,11 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> None:
         process.wait()
         process.stdout.close()
     end = time.monotonic() + START_SECONDS
-    while not is_served(path):
-        exited = not os.path.exists(f"/proc/{pid}")
+    while not is_listening(f"unix://{path}"):
+        exited = not is_running(pid)
         if exited or time.monotonic() > end:
-            text = log.read_bytes()[offset:][-2000:].decode("utf-8", "replace").strip() or "(it logged nothing)"
             outcome = "exited before it was ready" if exited else f"was not ready within {START_SECONDS:.0f} s"
-            raise StoreUnavailable(f"entrepot-plasma-store {outcome} at {path}; the end of its log ({log}): {text}")
+            raise StoreUnavailable(
+                f"entrepot-plasma-store {outcome} at {path}; the end of its log ({log}): {tail_of(log, offset)}"
+            )
         time.sleep(0.01)

@@ -12,16 +12,6 @@ LeaseGrant lease_isolated(Harness& h, std::uint32_t client, std::uint64_t bytes)
   return got && got->is_ok() ? **got : LeaseGrant{};
 }
 
-SealSpec spec_in(const LeaseGrant& grant, const IdBytes& id, std::uint32_t session, std::uint64_t bytes) {
-  SealSpec spec;
-  spec.id = id;
-  spec.session = session;
-  spec.blobs = {{grant.segment, grant.offset, bytes}};
-  spec.buffers = {{kNewBlobBit, 0, 0, bytes}};
-  spec.tree = "tree";
-  return spec;
-}
-
 std::uint64_t count_of_state(Harness& h, const std::string& state) {
   const auto summary = h.store->pool().summary();
   const auto match = summary.find(state);
@@ -44,7 +34,7 @@ TEST(IsolatedSegments, AnEmptyOneIsRemovedInsteadOfFree) {
   const auto a = h.add_client("a");
   const auto session = h.open();
   const LeaseGrant grant = lease_isolated(h, a, 1900 * kKiB);
-  ASSERT_TRUE(h.seal(a, spec_in(grant, kA, session, 1900 * kKiB)).status.is_ok());
+  ASSERT_TRUE(h.seal(a, Harness::spec_in(grant, kA, session, 1900 * kKiB)).status.is_ok());
   EXPECT_TRUE(h.store->unlease(a, grant.segment, 0, 0, true).is_ok());
   EXPECT_EQ(count_of_state(h, "returned"), 1U);
   const std::uint64_t committed = h.store->pool().committed_bytes();
@@ -59,7 +49,7 @@ TEST(IsolatedSegments, ADeadWritersAreRemovedOnceTheyAreEmpty) {
   const auto a = h.add_client("a");
   const auto session = h.open();
   const LeaseGrant grant = lease_isolated(h, a, 64 * kKiB);
-  ASSERT_TRUE(h.seal(a, spec_in(grant, kA, session, 64 * kKiB)).status.is_ok());
+  ASSERT_TRUE(h.seal(a, Harness::spec_in(grant, kA, session, 64 * kKiB)).status.is_ok());
   h.kill(a);
   const auto b = h.add_client("b");
   EXPECT_NE(lease_isolated(h, b, 64 * kKiB).segment, grant.segment);
@@ -75,7 +65,7 @@ TEST(IsolatedSegments, NothingIsReloadedIntoOne) {
   const auto session = h.open();
   const LeaseGrant grant = lease_isolated(h, a, 4 * kMiB);
   for (const IdBytes& id : {kA, kB}) {
-    SealSpec spec = spec_in(grant, id, session, 1 * kMiB);
+    SealSpec spec = Harness::spec_in(grant, id, session, 1 * kMiB);
     spec.blobs[0].offset += id == kB ? 1 * kMiB : 0;
     ASSERT_TRUE(h.seal(a, spec).status.is_ok());
   }
@@ -97,7 +87,7 @@ TEST(IsolatedSegments, TheNextDaemonStillKnows) {
   const auto a = h.add_client("a");
   const auto session = h.open();
   const LeaseGrant grant = lease_isolated(h, a, 64 * kKiB);
-  ASSERT_TRUE(h.seal(a, spec_in(grant, kA, session, 64 * kKiB)).status.is_ok());
+  ASSERT_TRUE(h.seal(a, Harness::spec_in(grant, kA, session, 64 * kKiB)).status.is_ok());
   h.restart();
   h.kill(a);
   const auto b = h.add_client("b");
