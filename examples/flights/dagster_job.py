@@ -19,13 +19,13 @@ from typing import Any
 from dagster import (
     Config,
     DagsterInstance,
-    ExecutionResult,
     FilesystemIOManager,
     GraphDefinition,
     InitResourceContext,
     InputContext,
     IOManager,
     JobDefinition,
+    JobExecutionResult,
     OutputContext,
     ResourceDefinition,
     execute_job,
@@ -136,7 +136,7 @@ def flights_job() -> JobDefinition:
     return measured_job(flights)
 
 
-def print_failed_steps(result: ExecutionResult) -> None:
+def print_failed_steps(result: JobExecutionResult) -> None:
     """Print why steps of a run failed."""
     for event in result.all_events:
         if event.is_step_failure:
