@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "daemon/address.h"
 #include "daemon/keeper_channel.h"
 #include "daemon/keeper_link.h"
 #include "daemon/provisioner.h"
@@ -132,6 +133,15 @@ void announce(int ready_fd) {
   }
 }
 
+// From the first request on, a successor must be able to detect that this store was killed.
+void mark_address(const KeeperLink& link) {
+  const int lock = link.fd({DescriptorKind::kAddressLock, 0});
+  if (const Status written = write_address_owner(lock, link.keeper_pid(), true); !written.is_ok()) {
+    log_warning("cannot write the lock file, so the next store at this address may not report that this one was killed: ",
+                written.message());
+  }
+}
+
 // Sets `is_ready` once clients are served.
 Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready) {
   RETURN_IF_ERROR(os::ignore_sigpipe());
@@ -186,6 +196,7 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready
   });
   if (is_new) {
     RETURN_IF_ERROR(store.start_fresh());
+    mark_address(link);
   } else {
     RETURN_IF_ERROR(adopt(store, link));
   }

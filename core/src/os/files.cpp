@@ -71,8 +71,11 @@ bool is_file_at(int fd, const std::string& path) {
 }
 
 Status replace_text(int fd, std::string_view text) {
-  if (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) < 0) return errno_status(errno, "truncating a file");
-  return write_text(fd, text);
+  // Written over the old text before that is cut off: a process killed in between leaves no empty file.
+  if (::lseek(fd, 0, SEEK_SET) < 0) return errno_status(errno, "seeking in a file");
+  RETURN_IF_ERROR(write_text(fd, text));
+  if (::ftruncate(fd, static_cast<off_t>(text.size())) != 0) return errno_status(errno, "truncating a file");
+  return Status::ok();
 }
 
 Status redirect_output(const std::string& path) {
