@@ -19,13 +19,22 @@ bool LiveSegments::is_mappable(std::uint32_t segment) const {
   return contains(segment) && table_.state(segment) != SegmentState::kProvisioning;
 }
 
-bool LiveSegments::is_free(std::uint32_t segment, const LiveSegment& entry) const {
+bool LiveSegments::is_spare(std::uint32_t segment, const LiveSegment& entry) const {
   return table_.state(segment) == SegmentState::kFree && !entry.reserved && !entry.withheld;
+}
+
+bool LiveSegments::is_free(std::uint32_t segment, const LiveSegment& entry) const {
+  return is_spare(segment, entry) && !table_.is_isolated(segment);
+}
+
+bool LiveSegments::is_free_for(const SegmentWriterRef& client, std::uint32_t segment, const LiveSegment& entry) const {
+  if (!is_spare(segment, entry)) return false;
+  return !table_.is_isolated(segment) || is_last_writer(client, segment);
 }
 
 bool LiveSegments::is_droppable(std::uint32_t segment, const LiveSegment& entry) const {
   if (entry.withheld) return false;
-  return is_free(segment, entry) || (has_writer(table_.state(segment)) && entry.ranges.is_empty());
+  return is_spare(segment, entry) || (has_writer(table_.state(segment)) && entry.ranges.is_empty());
 }
 
 bool LiveSegments::is_writer(std::uint32_t segment, std::uint32_t client) const {
@@ -36,7 +45,10 @@ bool LiveSegments::is_writer(std::uint32_t segment, std::uint32_t client) const 
 
 bool LiveSegments::may_write_again(std::uint32_t segment, const SegmentWriterRef& client) const {
   const SegmentState state = table_.state(segment);
-  if (state != SegmentState::kLeased && state != SegmentState::kReturned) return false;
+  return (state == SegmentState::kLeased || state == SegmentState::kReturned) && is_last_writer(client, segment);
+}
+
+bool LiveSegments::is_last_writer(const SegmentWriterRef& client, std::uint32_t segment) const {
   const SegmentWriterRef writer = table_.writer(segment);
   return writer.client == client.client && writer.token == client.token && writer.token != 0 &&
          writer.isolated == client.isolated;
@@ -141,7 +153,8 @@ void LiveSegments::release_if_empty(std::uint32_t segment) {
   } else if (state != SegmentState::kFree) {
     return;  // its writer may still use it
   }
-  if (held.retired_bytes() != 0 || table_.is_isolated(segment)) return drop(segment);
+  const bool has_no_user = table_.is_isolated(segment) && table_.writer(segment).token == 0;
+  if (held.retired_bytes() != 0 || has_no_user) return drop(segment);
   ++freed_;
 }
 

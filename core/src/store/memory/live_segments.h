@@ -11,7 +11,8 @@
 //
 //   added for a request ──reserve()──▶ only for that request ──unreserve(): it takes the segment──▶ as the state says
 //                                               └──────────────offer(): the request is gone───────▶ for all
-//   leased as isolated ──▶ for nobody but that writer, and dropped once it is empty
+//   leased as isolated ──▶ for nobody but that writer, who may lease it again when it is empty ──the writer is gone──▶
+//                          dropped once it is empty
 //   adopted ──withhold()──▶ for nobody ──release_withheld()──▶ as the state says
 #pragma once
 
@@ -59,8 +60,12 @@ class LiveSegments {
   [[nodiscard]] bool contains(std::uint32_t segment) const { return segments_.contains(segment); }
   [[nodiscard]] bool is_mappable(std::uint32_t segment) const;  // any number; whether it is more than being made
 
+  // Whether nobody uses it.
+  [[nodiscard]] bool is_spare(std::uint32_t segment, const LiveSegment& entry) const;
   // Whether anybody may take it as a whole.
   [[nodiscard]] bool is_free(std::uint32_t segment, const LiveSegment& entry) const;
+  // Whether this client may: it is free, or was its own isolated one and is empty.
+  [[nodiscard]] bool is_free_for(const SegmentWriterRef& client, std::uint32_t segment, const LiveSegment& entry) const;
   // Whether nothing is lost with it, though its writer may have to ask for another one.
   [[nodiscard]] bool is_droppable(std::uint32_t segment, const LiveSegment& entry) const;
   [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;  // only a live segment has one
@@ -90,7 +95,7 @@ class LiveSegments {
   // Writes the bounds of its leases to the table, for the next daemon: before a lease is answered, and after the object
   // it was taken for is fully written.
   void record_leases(std::uint32_t segment);
-  // After something left it: makes it free, drops it (if it is isolated or has holes), or leaves it.
+  // After something left it: makes it free, drops it (if it is isolated without a writer, or has holes), or leaves it.
   void release_if_empty(std::uint32_t segment);
 
   // --- adoption
@@ -108,6 +113,8 @@ class LiveSegments {
   [[nodiscard]] std::uint64_t freed() const { return freed_; }  // how many became free so far
 
  private:
+  // Now or before it unmapped it, and for leases of the same isolation.
+  [[nodiscard]] bool is_last_writer(const SegmentWriterRef& client, std::uint32_t segment) const;
   void uncommit(std::uint64_t bytes);
 
   // Guarded by the daemon's thread.

@@ -100,7 +100,7 @@ std::optional<LeaseGrant> SegmentLeases::lease_free_segment(const SegmentWriterR
   std::uint64_t best_size = 0;
   for (const auto& [segment, entry] : live_->all()) {
     const std::uint64_t size = entry.ranges.bytes();
-    if (!live_->is_free(segment, entry) || size < min_length || size > largest) continue;
+    if (!live_->is_free_for(client, segment, entry) || size < min_length || size > largest) continue;
     if (best != kNoSegment && !fits_better(size, best_size, want)) continue;
     best = segment;
     best_size = size;
@@ -183,13 +183,18 @@ void SegmentLeases::client_disconnected(std::uint32_t client) {
 
 void SegmentLeases::client_died(std::uint32_t client) {
   std::vector<std::uint32_t> segments;
+  std::vector<std::uint32_t> former;
   for (const auto& [segment, entry] : live_->all()) {
     const SegmentWriterRef writer = live_->table().writer(segment);
     if (live_->is_writer(segment, client)) {
       segments.push_back(segment);
     } else if (writer.token != 0 && writer.client == client) {
-      live_->forget_writer(segment);
+      former.push_back(segment);
     }
+  }
+  for (const std::uint32_t segment : former) {
+    live_->forget_writer(segment);
+    if (live_->table().is_isolated(segment)) live_->release_if_empty(segment);
   }
   for (const std::uint32_t segment : segments) {
     live_->unlease_all(segment);

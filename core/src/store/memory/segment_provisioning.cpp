@@ -106,7 +106,7 @@ void SegmentProvisioning::top_up(bool large_too) {
     const SegmentState state = live_->state(segment);
     if (entry.reserved) continue;
     if (state == SegmentState::kProvisioning) return;  // one at a time, so that urgent ones are not queued behind it
-    if (state != SegmentState::kFree) continue;
+    if (state != SegmentState::kFree || live_->table().is_isolated(segment)) continue;
     if (sizes_->is_large(entry.ranges.bytes())) {
       has_free_large = true;
     } else if (entry.ranges.bytes() >= sizes_->small_bytes()) {

@@ -49,7 +49,7 @@ void SegmentReclaimer::drop_segments(std::uint64_t bytes, bool also_leased) {
     const std::uint64_t missing = bytes - provisioning_->available_bytes();
     std::uint32_t best = kNoSegment;
     for (const auto& [segment, entry] : live_->all()) {
-      if (!(also_leased ? live_->is_droppable(segment, entry) : live_->is_free(segment, entry))) continue;
+      if (!(also_leased ? live_->is_droppable(segment, entry) : live_->is_spare(segment, entry))) continue;
       if (best == kNoSegment || fits_better(entry.ranges.bytes(), live_->at(best).ranges.bytes(), missing))
         best = segment;
     }
@@ -79,8 +79,9 @@ void SegmentReclaimer::retire_free_ranges(std::uint32_t segment, std::uint64_t e
 SegmentReclaimer::Surplus SegmentReclaimer::release_surplus(std::uint64_t max_bytes, std::uint64_t recent_bytes) {
   std::vector<FreeSegment> free_segments;
   for (const auto& [segment, entry] : live_->all()) {
-    if (!live_->is_free(segment, entry)) continue;
-    free_segments.push_back({segment, entry.ranges.bytes(), live_->table().kind(segment)});
+    if (!live_->is_spare(segment, entry)) continue;
+    free_segments.push_back(
+        {segment, entry.ranges.bytes(), live_->table().kind(segment), !live_->table().is_isolated(segment)});
   }
   std::uint64_t dropped = 0;
   std::size_t left = find_surplus(*sizes_, free_segments).size();

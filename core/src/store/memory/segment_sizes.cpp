@@ -79,7 +79,7 @@ std::vector<FreeSegment> find_surplus(const SegmentSizes& sizes, std::vector<Fre
     const bool fits =
         is_large ? free.bytes <= large + large / kLargerShare : free.bytes >= small && free.bytes <= 2 * small;
     std::uint32_t& to_keep = is_large ? larges_to_keep : smalls_to_keep;
-    if (!fits || to_keep == 0) return false;
+    if (!fits || to_keep == 0 || !free.for_all) return false;
     --to_keep;
     return true;
   });

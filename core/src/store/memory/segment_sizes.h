@@ -52,6 +52,7 @@ struct FreeSegment {
   std::uint32_t segment = 0;
   std::uint64_t bytes = 0;
   MemoryKind kind = MemoryKind::kUnknown;
+  bool for_all = true;  // else for its former writer only, so it is no substitute for a warm one
 };
 
 // Of all free segments, those to give back, the largest first: what is beyond the warm target, except what would be

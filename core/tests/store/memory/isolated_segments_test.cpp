@@ -29,7 +29,7 @@ TEST(IsolatedSegments, TheSameClientsOtherLeasesAreElsewhere) {
   h.expect_no_leak();
 }
 
-TEST(IsolatedSegments, AnEmptyOneIsRemovedInsteadOfFree) {
+TEST(IsolatedSegments, AnEmptyOneIsKeptForItsWriter) {
   Harness h;
   const auto a = h.add_client("a");
   const auto session = h.open();
@@ -39,8 +39,40 @@ TEST(IsolatedSegments, AnEmptyOneIsRemovedInsteadOfFree) {
   EXPECT_EQ(count_of_state(h, "returned"), 1U);
   const std::uint64_t committed = h.store->pool().committed_bytes();
   EXPECT_TRUE(h.remove(kA));
+  EXPECT_EQ(count_of_state(h, "free"), 1U);
+  EXPECT_EQ(h.store->pool().committed_bytes(), committed);
+  const auto b = h.add_client("b");
+  EXPECT_NE(h.lease(a, 1900 * kKiB).segment, grant.segment) << "not isolated";
+  EXPECT_NE(lease_isolated(h, b, 1900 * kKiB).segment, grant.segment) << "another client";
+  const LeaseGrant again = lease_isolated(h, a, 1900 * kKiB);
+  EXPECT_EQ(again.segment, grant.segment);
+  EXPECT_EQ(again.generation, grant.generation);
+  EXPECT_TRUE(again.first) << "the writer had unmapped it";
+  h.expect_no_leak();
+}
+
+TEST(IsolatedSegments, OneThatIsKeptGoesWithItsWriter) {
+  Harness h;
+  const auto a = h.add_client("a");
+  const LeaseGrant grant = lease_isolated(h, a, 1900 * kKiB);
+  const std::uint64_t committed = h.store->pool().committed_bytes();
+  EXPECT_TRUE(h.store->unlease(a, grant.segment, 0, 0, true).is_ok());
+  EXPECT_EQ(count_of_state(h, "free"), 1U);
+  h.kill(a);
   EXPECT_EQ(count_of_state(h, "free"), 0U);
   EXPECT_LT(h.store->pool().committed_bytes(), committed);
+  h.expect_no_leak();
+}
+
+TEST(IsolatedSegments, OneThatIsKeptIsNoObstacleToOthers) {
+  Harness h;
+  const auto a = h.add_client("a");
+  const std::uint64_t most = h.store->pool().largest_lease();
+  const LeaseGrant grant = lease_isolated(h, a, most);
+  EXPECT_TRUE(h.store->unlease(a, grant.segment, 0, 0, true).is_ok());
+  EXPECT_EQ(h.store->pool().largest_lease(), most);
+  const LeaseGrant plain = h.lease(a, most);
+  EXPECT_EQ(plain.length, most);
   h.expect_no_leak();
 }
 
