@@ -46,10 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
     rounds: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory(prefix="entrepot-bench-") as name:
         folder = Path(name)
-        with own_store(folder / "store", STORE_MIB, "--spill-path", "none") as store, _plasma(folder) as peer:
+        with (
+            own_store(folder / "store", STORE_MIB, "--spill-path", "none") as store,
+            plasma_server(folder, STORE_MIB) as peer,
+        ):
             for _ in range(arguments.rounds):
-                rounds[SIDES[0]].append(_round(sys.executable, "entrepot.plasma", store.address, arguments.calls))
-                rounds[SIDES[1]].append(_round(environment("plasma"), "pyarrow.plasma", peer, arguments.calls))
+                rounds[SIDES[0]].append(
+                    round_of_calls(sys.executable, "entrepot.plasma", store.address, arguments.calls)
+                )
+                rounds[SIDES[1]].append(round_of_calls(environment("plasma"), "pyarrow.plasma", peer, arguments.calls))
     figures = {
         call: {side: {p: _median(rounds[side], call, p) for p in ("median", "p99")} for side in SIDES}
         for call in rounds[SIDES[0]][0]
@@ -69,7 +74,8 @@ def _median(rounds: list[dict[str, Any]], call: str, quantile: str) -> float:
     return float(statistics.median(each[call][quantile] for each in rounds))
 
 
-def _round(python: str, module: str, place: str, calls: int) -> dict[str, Any]:
+def round_of_calls(python: str, module: str, place: str, calls: int) -> dict[str, Any]:
+    """Time ``calls`` of each kind in a new process; return the median and p99 of each, in seconds."""
     command = [python, "-W", "ignore", str(WORKER), module, place.removeprefix("unix://"), str(calls)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WORKER_SECONDS)
     if done.returncode != 0:
@@ -79,17 +85,29 @@ def _round(python: str, module: str, place: str, calls: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _plasma(folder: Path) -> Iterator[str]:
+def plasma_server(folder: Path, mib: int) -> Iterator[str]:
+    """Context with Plasma's own server, of ``mib`` MiB; yields its socket."""
     (program,) = Path(environment("plasma")).parent.parent.glob("lib/python*/site-packages/pyarrow/plasma-store-server")
     socket = folder / "plasma"
     with open(os.devnull, "wb") as nowhere:
-        command = [str(program), "-s", str(socket), "-m", str(STORE_MIB << 20)]
+        command = [str(program), "-s", str(socket), "-m", str(mib << 20)]
         process = subprocess.Popen(command, stdout=nowhere, stderr=nowhere)
-        try:
-            while not accepts(socket):
-                if process.poll() is not None:
-                    raise RuntimeError(f"plasma-store-server exited with code {process.returncode}")
-            yield str(socket)
-        finally:
-            process.kill()
-            process.wait()
+    with wait_listening(process, socket):
+        yield str(socket)
+
+
+@contextmanager
+def wait_listening(process: subprocess.Popen[bytes], socket: Path) -> Iterator[None]:
+    """Context in which the server listens on ``socket``; at its end, the server is killed.
+
+    Raises:
+        RuntimeError: the server has exited.
+    """
+    try:
+        while not accepts(socket):
+            if process.poll() is not None:
+                raise RuntimeError(f"{process.args!r} exited with code {process.returncode}")
+        yield
+    finally:
+        process.kill()
+        process.wait()

@@ -148,6 +148,7 @@ void FrontEnd::on_event(ClientKey key, const os::Ready& ready) {
     return remove(key);
   }
   if (!*read) return remove(key);
+  loop_.expect_event();  // Plasma's calls are a few requests each
   go_on(client);
 }
 
