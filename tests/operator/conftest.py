@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from entrepot_operator.kubernetes.api import Api
-from entrepot_operator.kubernetes.credentials import ClusterCredentials
+from scripted_api import without_credentials
 
 Resource = dict[str, Any]
 
@@ -52,7 +52,7 @@ class FakeApiServer:
         self._thread.join()
 
     def api(self, patience: float = 20) -> Api:
-        return Api(ClusterCredentials(self.url, "stores"), patience=patience)
+        return Api(without_credentials(self.url, "stores"), patience=patience)
 
     def put(self, path: str, resource: Resource) -> None:
         """Add a resource directly, without a request."""

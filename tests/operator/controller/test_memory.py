@@ -16,7 +16,8 @@ BOUND = 100 * MIB
 PROGRAM = """
 import sys, threading
 from datetime import datetime, timezone
-from entrepot_operator.kubernetes.credentials import ClusterCredentials
+from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
+from entrepot_operator.kubernetes.official import Configuration
 from entrepot_operator.kubernetes.api import Api
 from entrepot_operator.controller.cache.cluster_cache import ClusterCache
 from entrepot_operator.controller.work_queue import WorkQueue
@@ -24,7 +25,7 @@ from entrepot_operator.controller.main import resident_bytes
 import time
 
 def connect():
-    return Api(ClusterCredentials(sys.argv[1]), patience=0)
+    return Api(ClusterCredentials(Configuration(host=sys.argv[1])), patience=0)
 
 cache = ClusterCache("stores", connect, WorkQueue(), lambda: datetime.now(timezone.utc))
 before = resident_bytes()
