@@ -173,7 +173,9 @@ def _pump(source: socket.socket, to: socket.socket) -> None:
 def plugin(folder: Path, *printed: dict[str, Any]) -> dict[str, Any]:
     """A kubeconfig user whose exec plugin prints these credentials one after the other, then repeats the last."""
     for index, output in enumerate(printed):
-        (folder / f"printed-{index}").write_text(json.dumps({"apiVersion": PLUGIN_VERSION, "kind": "ExecCredential", "status": output}))
+        (folder / f"printed-{index}").write_text(
+            json.dumps({"apiVersion": PLUGIN_VERSION, "kind": "ExecCredential", "status": output})
+        )
     program = folder / "login"
     program.write_text(
         f"#!{sys.executable}\n"

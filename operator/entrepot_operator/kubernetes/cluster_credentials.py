@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from entrepot.errors import InvalidArgument
 
@@ -34,8 +35,12 @@ class ClusterCredentials:
         Raises:
             InvalidArgument: the proxy cannot be used.
         """
+        configuration = self.configuration
         try:
-            pool: urllib3.PoolManager = ApiClient(self.configuration).rest_client.pool_manager
+            authority = urllib3.util.parse_url(configuration.proxy or "").auth
+            if authority and not configuration.proxy_headers:  # the official client would not send them
+                configuration.proxy_headers = urllib3.util.make_headers(proxy_basic_auth=unquote(authority))
+            pool: urllib3.PoolManager = ApiClient(configuration).rest_client.pool_manager
         except (urllib3.exceptions.HTTPError, ImportError) as error:
             # A proxy's URL may contain a password: show only the kind of the error.
             raise InvalidArgument(f"the proxy for {self.server} cannot be used: {type(error).__name__}") from error
