@@ -49,6 +49,7 @@ class Cluster(LoopbackServer):
     Attributes:
         requests: headers of each request, and the common name in the client's certificate.
         refused: number of further requests to answer with 401.
+        context: its side of TLS, for other servers of the same name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,7 +80,7 @@ class Cluster(LoopbackServer):
             def log_message(self, format: str, *args: Any) -> None:
                 """Log nothing."""
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / "server.crt", folder / "server.key")
         context.load_verify_locations(self._authority.file)
         context.verify_mode = ssl.CERT_OPTIONAL

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
 from entrepot.errors import AccessDenied
 from entrepot_operator.kubernetes.api import Api
+from entrepot_operator.kubernetes.credentials import find
 from entrepot_operator.kubernetes.errors import ClusterRefused, ClusterUnavailable, ListExpired, ResourceNotFound
 from scripted_api import without_credentials
+from tls_servers import SECONDS, Cluster, LoopbackServer
 
 NODE = "/api/v1/nodes/node-a"
 
@@ -116,3 +121,53 @@ def test_deleting_what_is_gone_is_no_error(server: Any) -> None:
     api = server.api()
     assert api.delete(NODE)
     assert not api.delete(NODE)
+
+
+def test_a_watch_yields_events_that_arrive_in_parts_and_ends_when_aborted(tmp_path: Path) -> None:
+    """Over TLS and in chunks, as an API server sends them."""
+    event = b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"2"}}}\n'
+    released = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for part in (event[:20], event[20:] + event + event[:5], event[5:]):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+                self.wfile.flush()
+            released.wait(SECONDS)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing."""
+
+    cluster = Cluster(tmp_path)
+    server = LoopbackServer(Handler, cluster.context)
+    api = Api(find(cluster.kubeconfig({"server": f"https://127.0.0.1:{server.port}"})), patience=0)
+    seen: list[str] = []
+    followed = threading.Event()
+    error: list[Exception] = []
+
+    def follow() -> None:
+        try:
+            for kind, _ in api.watch("/api/v1/nodes", "1"):
+                seen.append(kind)
+                if len(seen) == 4:
+                    followed.set()
+        except ClusterUnavailable as caught:
+            error.append(caught)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        assert followed.wait(SECONDS)
+        api.abort()
+        thread.join(SECONDS / 2)
+        assert not thread.is_alive()
+    finally:
+        released.set()
+        server.stop()
+        cluster.stop()
+    assert (seen, len(error)) == (["BOOKMARK", "ADDED", "ADDED", "ADDED"], 1)

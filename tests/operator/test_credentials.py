@@ -96,6 +96,7 @@ def test_the_first_of_several_files_decides(tmp_path: Path, monkeypatch: pytest.
         ({"users": [{"name": "u", "user": {"auth-provider": {"name": "gcp"}}}]}, "auth-provider.*not supported"),
         ({"users": [{"name": "u", "user": {"client-certificate": "none.crt"}}]}, "none.crt"),
         ({"users": [{"name": "u", "user": "jane"}]}, "cannot be used"),
+        ({"users": [{"user": {"token": "hidden"}}]}, "cannot be used"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_says_why(tmp_path: Path, parts: dict[str, Any], match: str) -> None:
@@ -172,6 +173,8 @@ def test_watches_are_made_as_that_one_too(cluster: Cluster) -> None:
         ({"exec": {"command": "x"}}, "exec of a user gives no credentials: .*apiVersion"),
         ({"exec": ["x"]}, "cannot be used"),
         ({"username": "jane"}, "username of a user gives no credentials"),
+        ({"password": "hidden"}, "password of a user gives no credentials"),
+        ({"client-key": "jane.key"}, "jane.key"),
     ],
 )
 def test_a_user_who_cannot_be_honoured_is_refused(tmp_path: Path, user: dict[str, Any], match: str) -> None:
@@ -226,6 +229,13 @@ def test_nothing_is_sent_if_the_program_fails(cluster: Cluster, tmp_path: Path, 
     (tmp_path / "login").unlink()
     with pytest.raises(InvalidArgument, match=r"No such file.*login"):
         cluster.send_request(user=user)
+    assert cluster.requests == []
+
+
+def test_nothing_is_sent_if_the_program_prints_an_empty_token(cluster: Cluster, tmp_path: Path) -> None:
+    """The API server would take the request for one by nobody."""
+    with pytest.raises(InvalidArgument, match=r"token for .* is empty"):
+        cluster.send_request(user=plugin(tmp_path, {"token": ""}))
     assert cluster.requests == []
 
 

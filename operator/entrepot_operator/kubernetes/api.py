@@ -366,6 +366,8 @@ def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     while part := answer.read1(_PART_BYTES):
         *lines, rest = (rest + part).split(b"\n")
         yield from lines
+        if len(rest) > MAX_ANSWER_BYTES:
+            raise urllib3.exceptions.HTTPError(f"an event exceeds {MAX_ANSWER_BYTES} bytes")
     if rest:
         yield rest
 

@@ -50,15 +50,16 @@ class ClusterCredentials:
         """Headers of a request that say who sends it. The official client first renews a token that has expired.
 
         Raises:
-            InvalidArgument: the service account's token can no longer be read.
+            InvalidArgument: the token is empty, or a service account's can no longer be read.
         """
         headers = urllib3.HTTPHeaderDict()
         try:
             for setting in self.configuration.auth_settings().values():
-                if setting["value"]:
-                    headers[setting["key"]] = setting["value"]
+                headers[setting["key"]] = setting["value"]
         except (ConfigException, OSError) as error:
             raise InvalidArgument(f"the token for {self.server} cannot be renewed: {error}") from error
+        if not all(value.partition(" ")[2].strip() for value in headers.values()):
+            raise InvalidArgument(f"the token for {self.server} is empty: log in to the cluster again")
         for name, value in self.impersonation:
             headers.add(name, value)
         return headers

@@ -29,7 +29,7 @@ _KNOWN = {
     | {"username", "password", "exec", "extensions", "as", "as-uid", "as-groups", "as-user-extra"},
     "exec": {"command", "args", "env", "apiVersion", "installHint", "provideClusterInfo", "interactiveMode"},
 }
-_CREDENTIALS = ("token", "tokenFile", "exec", "username", "client-certificate", "client-certificate-data")
+_NO_CREDENTIALS = {"extensions", "as", "as-uid", "as-groups", "as-user-extra"}  # of a user
 _PLAIN = "!#$&'*+^`|"  # in a header's name, beside what is plain in a URL
 
 
@@ -47,7 +47,7 @@ def read(path: str | None = None, context: str | None = None) -> ClusterCredenti
     where = path or os.environ.get("KUBECONFIG") or os.path.join("~", ".kube", "config")
     try:
         return _read(where, context)
-    except (ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
+    except (ConfigException, OSError, yaml.YAMLError, KeyError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, InvalidArgument):
             raise
         raise InvalidArgument(f"the kubeconfig {where} cannot be used: {_without_secrets(str(error))}") from error
@@ -80,7 +80,7 @@ def _read(where: str, context: str | None) -> ClusterCredentials:
         kube_config.load_kube_config_from_dict(files.config, current, configuration, persist_config=False)
     if cluster.get("proxy-url"):  # ignored before version 37, and NO_PROXY does not apply to it
         configuration.proxy, configuration.no_proxy = cluster["proxy-url"], None
-    given = [name for name in _CREDENTIALS if user.get(name)]
+    given = [name for name in user if user[name] and name not in _NO_CREDENTIALS]
     if given and (errors or not (configuration.api_key or configuration.cert_file)):
         reasons = _without_secrets("; ".join(errors) or "it is incomplete")
         raise InvalidArgument(f"{where}: {' and '.join(given)} of a user gives no credentials: {reasons}")

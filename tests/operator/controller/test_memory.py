@@ -1,4 +1,4 @@
-"""Memory that an operator needs for 10,000 published objects."""
+"""Memory that an operator needs for 10,000 published objects, in addition to that of the Kubernetes client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from entrepot_operator.kubernetes.objects import resource_path
 
 MIB = 1 << 20
 OBJECTS = 10_000
-BOUND = 100 * MIB
+BOUND = 30 * MIB
 
 PROGRAM = """
 import sys, threading
