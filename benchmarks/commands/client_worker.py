@@ -27,7 +27,7 @@ def main(work: str, server: str, ca_file: str, address: str) -> None:
 
     figures: dict[str, Any] = {"version": version("kubernetes"), "import": time.process_time() - begin}
     if work != "import":
-        configuration = Configuration(host=server, api_key={"BearerToken": f"Bearer {TOKEN}"})
+        configuration: Any = Configuration(host=server, api_key={"BearerToken": f"Bearer {TOKEN}"})
         configuration.ssl_ca_cert, configuration.tls_server_name = ca_file, "api.example"
         api = Api(ClusterCredentials(configuration, NAMESPACE))
         api.get("/api/v1/nodes/node-a")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from entrepot.errors import InvalidArgument
 
@@ -35,13 +36,14 @@ class ClusterCredentials:
         Raises:
             InvalidArgument: the proxy cannot be used.
         """
-        configuration = self.configuration
+        configuration: Any = self.configuration
         try:
-            authority = urllib3.util.parse_url(configuration.proxy or "").auth
-            if authority and not configuration.proxy_headers:  # the official client would not send them
-                configuration.proxy_headers = urllib3.util.make_headers(proxy_basic_auth=unquote(authority))
+            proxy = urlsplit(configuration.proxy or "")
+            if proxy.username and not configuration.proxy_headers:  # the official client would not send them
+                pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+                configuration.proxy_headers = urllib3.make_headers(proxy_basic_auth=pair)
             pool: urllib3.PoolManager = ApiClient(configuration).rest_client.pool_manager
-        except (urllib3.exceptions.HTTPError, ImportError) as error:
+        except (urllib3.exceptions.HTTPError, ImportError, ValueError) as error:
             # A proxy's URL may contain a password: show only the kind of the error.
             raise InvalidArgument(f"the proxy for {self.server} cannot be used: {type(error).__name__}") from error
         return pool
