@@ -1,4 +1,4 @@
-"""``python -m benchmarks clients``: our client of the Kubernetes API beside the official one, for decisions 11 and 12.
+"""``python -m benchmarks clients``: what access to a cluster by the official Kubernetes client costs, for decision 11.
 
 Each figure is of a new process. The server is a process too, answers over TLS on loopback, and remembers nothing, so
 the rates are those of a client with a server that costs little. Memory is resident, without that of the store.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -31,27 +32,21 @@ if TYPE_CHECKING:
 LISTED = 10_000
 SECONDS = 600
 INSTANCE = "0f" * 16
-CLIENTS = {
-    "ours": "ours",
-    "urllib3": "ours, over urllib3",
-    "official": "official",
-    "asyncio": "official, asyncio",
-}
-
-
-WORKS = {
-    "ours": ["import", "publish", "apply", "list", "hold"],
-    "urllib3": ["import", "publish", "apply", "list"],
-    "official": ["import", "publish", "apply", "list", "hold"],
-    "asyncio": ["import"],
-}
+WORKS = ["import", "publish", "apply", "operator"]
 
 
 def add_clients(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``clients``."""
-    parser = commands.add_parser("clients", help="clients of the Kubernetes API: imports, memory, requests")
+    parser = commands.add_parser("clients", help="access to a cluster: imports, memory, requests")
     parser.add_argument("--rounds", type=int, default=5, help="default 5; medians are printed")
-    parser.add_argument("--only", nargs="+", choices=list(CLIENTS), default=list(CLIENTS), help="default: all")
+    parser.add_argument(
+        "--also",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="also with the version of the client in this folder (pip install --target FOLDER kubernetes==VERSION)",
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.set_defaults(run=run)
 
@@ -66,13 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
             store.put(bytes(100), name=f"object-{number}")
         measured: dict[str, dict[str, list[dict[str, float]]]] = {}
         for _ in range(arguments.rounds):  # interleaved
-            for client in arguments.only:
-                for work in WORKS[client]:
-                    figures = _work(client, work, url, folder, store.address)
-                    measured.setdefault(client, {}).setdefault(work, []).append(figures)
+            for packages in (None, *arguments.also):
+                for work in WORKS:
+                    version, figures = _work(work, packages, url, folder, store.address)
+                    measured.setdefault(version, {}).setdefault(work, []).append(figures)
     middle = {
-        client: {work: {name: median([row[name] for row in rows]) for name in rows[0]} for work, rows in works.items()}
-        for client, works in measured.items()
+        version: {work: {name: median([row[name] for row in rows]) for name in rows[0]} for work, rows in works.items()}
+        for version, works in measured.items()
     }
     print(_table(middle))
     if arguments.json:
@@ -81,38 +76,37 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
-    head = ["client", "import", "memory", f"publisher of {OBJECTS} objects", "its processor time"]
-    head += ["one apply, processor time", "applies per second", f"list of {LISTED}, processor time", "peak grows by"]
-    head += [f"{LISTED} objects kept"]
+    head = ["kubernetes", "import", "memory", f"publisher of {OBJECTS} objects", "its processor time"]
+    head += ["one apply, processor time", "applies per second", "operator and webhook", f"with {LISTED} objects"]
     rows = []
-    for client, works in figures.items():
-        row = [CLIENTS[client], time_text(works["import"]["import"]), bytes_text(works["import"]["memory"])]
-        if "apply" in works:
-            publish, apply, listed = works["publish"], works["apply"], works["list"]
-            row += [bytes_text(publish["memory"]), time_text(publish["processor"])]
-            row += [time_text(apply["each"]), f"{apply['per second']:.0f}"]
-            row += [time_text(listed["processor"]), bytes_text(listed["peak grows by"])]
-            row += [bytes_text(works["hold"]["grows by"])] if "hold" in works else [""]
-        rows.append(row + [""] * (len(head) - len(row)))
+    for version, works in figures.items():
+        publish, apply, operator = works["publish"], works["apply"], works["operator"]
+        row = [version, time_text(works["import"]["import"]), bytes_text(works["import"]["memory"])]
+        row += [bytes_text(publish["memory"]), time_text(publish["processor"])]
+        row += [time_text(apply["each"]), f"{apply['per second']:.0f}"]
+        rows.append([*row, bytes_text(operator["before"]), bytes_text(operator["memory"])])
     return grid(head, rows)
 
 
-def _work(client: str, work: str, url: str, folder: Path, address: str) -> dict[str, float]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.commands.client_worker",
-        client,
-        work,
-        url,
-        str(folder / "ca.crt"),
-        address,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+def _work(work: str, packages: Path | None, url: str, folder: Path, address: str) -> tuple[str, dict[str, float]]:
+    """The client's version, and the figures of one process."""
+    worker = [sys.executable, "-m", "benchmarks.commands.client_worker"]
+    environment = dict(os.environ)
+    if packages is not None:
+        environment["PYTHONPATH"] = f"{packages.absolute()}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [*worker, work, url, str(folder / "ca.crt"), address],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     if done.returncode != 0:
-        raise RuntimeError(f"{client}, {work}: {done.stderr[-2000:]}")
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
+        raise RuntimeError(f"{work}: {done.stderr[-2000:]}")
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return str(figures.pop("version")), figures
 
 
 @contextmanager

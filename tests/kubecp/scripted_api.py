@@ -10,9 +10,15 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from entrepot_operator.kubernetes.api import Api
-from entrepot_operator.kubernetes.credentials import ClusterCredentials
+from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
+from entrepot_operator.kubernetes.official import Configuration
 
 Event = tuple[str, dict[str, Any]]
+
+
+def without_credentials(url: str, namespace: str = "default") -> ClusterCredentials:
+    """Access to a server that asks for no credentials."""
+    return ClusterCredentials(Configuration(host=url), namespace)
 
 
 def thing(name: str, version: int) -> dict[str, Any]:
@@ -95,7 +101,7 @@ class ScriptedApiServer:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def connect(self) -> Api:
-        return Api(ClusterCredentials(self.url), patience=0)
+        return Api(without_credentials(self.url), patience=0)
 
     def stop(self) -> None:
         self._ended.set()

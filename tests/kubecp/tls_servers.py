@@ -22,29 +22,7 @@ SECONDS = 30.0
 PROXY_VARIABLES = [
     name for variable in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY") for name in (variable, variable.lower())
 ]
-# NO_PROXY, a server, and whether kubectl goes through the proxy of the environment.
-PROXY_EXCEPTIONS = [
-    ("", "https://api.example", True),
-    ("*", "https://api.example", False),
-    ("other.example, api.example", "https://api.example", False),
-    ("example", "https://api.example", False),
-    (".example", "https://API.example", False),
-    ("*.example", "https://api.example", False),
-    (".api.example", "https://api.example", True),
-    ("pi.example", "https://api.example", True),
-    ("api.example:443", "https://api.example", False),
-    ("api.example:6443", "https://api.example", True),
-    ("10.0.0.0/8", "https://10.96.0.1:6443", False),
-    ("10.0.0.0/16", "https://10.96.0.1:6443", True),
-    ("10.96.0.1", "https://10.96.0.1:6443", False),
-    ("fd00::/8", "https://[fd00::1]", False),
-    ("fd00::1", "https://[fd00::1]", False),
-    ("[fd00::1]:443", "https://[fd00::1]", False),
-    ("fd00::2", "https://[fd00::1]", True),
-    ("", "https://localhost:6443", False),
-    ("", "https://[::1]", False),
-    ("", "http://api.example", False),
-]
+PLUGIN_VERSION = "client.authentication.k8s.io/v1"
 
 
 class LoopbackServer:
@@ -71,6 +49,7 @@ class Cluster(LoopbackServer):
     Attributes:
         requests: headers of each request, and the common name in the client's certificate.
         refused: number of further requests to answer with 401.
+        context: its side of TLS, for other servers of the same name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -101,7 +80,7 @@ class Cluster(LoopbackServer):
             def log_message(self, format: str, *args: Any) -> None:
                 """Log nothing."""
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / "server.crt", folder / "server.key")
         context.load_verify_locations(self._authority.file)
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -195,7 +174,9 @@ def _pump(source: socket.socket, to: socket.socket) -> None:
 def plugin(folder: Path, *printed: dict[str, Any]) -> dict[str, Any]:
     """A kubeconfig user whose exec plugin prints these credentials one after the other, then repeats the last."""
     for index, output in enumerate(printed):
-        (folder / f"printed-{index}").write_text(json.dumps({"kind": "ExecCredential", "status": output}))
+        (folder / f"printed-{index}").write_text(
+            json.dumps({"apiVersion": PLUGIN_VERSION, "kind": "ExecCredential", "status": output})
+        )
     program = folder / "login"
     program.write_text(
         f"#!{sys.executable}\n"
@@ -207,4 +188,4 @@ def plugin(folder: Path, *printed: dict[str, Any]) -> dict[str, Any]:
         f"sys.stdout.write((here / f'printed-{{min(count, {len(printed) - 1})}}').read_text())\n"
     )
     program.chmod(0o700)
-    return {"exec": {"command": "./login", "provideClusterInfo": True}}
+    return {"exec": {"apiVersion": PLUGIN_VERSION, "command": "./login", "provideClusterInfo": True}}

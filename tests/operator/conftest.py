@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from entrepot_operator.kubernetes.api import Api
-from entrepot_operator.kubernetes.credentials import ClusterCredentials
+from scripted_api import without_credentials
+from tls_servers import PROXY_VARIABLES
 
 Resource = dict[str, Any]
 
@@ -52,7 +53,7 @@ class FakeApiServer:
         self._thread.join()
 
     def api(self, patience: float = 20) -> Api:
-        return Api(ClusterCredentials(self.url, "stores"), patience=patience)
+        return Api(without_credentials(self.url, "stores"), patience=patience)
 
     def put(self, path: str, resource: Resource) -> None:
         """Add a resource directly, without a request."""
@@ -203,6 +204,13 @@ class FakeApiServer:
 def _status(code: int, message: str) -> Resource:
     reasons = {404: "NotFound", 409: "Conflict", 403: "Forbidden", 422: "Invalid", 410: "Expired"}
     return {"kind": "Status", "code": code, "reason": reasons.get(code, ""), "message": message}
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reach the servers on loopback directly: to the official client, loopback is no exception from a proxy."""
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

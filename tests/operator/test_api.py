@@ -1,21 +1,20 @@
-"""The API client: what it retries, when it gives up, and how it authenticates."""
+"""The API client: what it retries, when it gives up, and what it returns."""
 
 from __future__ import annotations
 
-import base64
-import json
 import socket
-import stat
-import subprocess
-import sys
+import threading
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
-from entrepot.errors import AccessDenied, InvalidArgument
-from entrepot_operator.kubernetes import kubeconfig
-from entrepot_operator.kubernetes.credentials import ClusterCredentials, find
+from entrepot.errors import AccessDenied
+from entrepot_operator.kubernetes.api import Api
+from entrepot_operator.kubernetes.credentials import find
 from entrepot_operator.kubernetes.errors import ClusterRefused, ClusterUnavailable, ListExpired, ResourceNotFound
+from scripted_api import without_credentials
+from tls_servers import SECONDS, Cluster, LoopbackServer
 
 NODE = "/api/v1/nodes/node-a"
 
@@ -58,10 +57,8 @@ def test_a_quota_is_named_as_the_cause(server: Any) -> None:
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    from entrepot_operator.kubernetes.api import Api
-
     with pytest.raises(ClusterUnavailable, match=r"GET .*http://127\.0\.0\.1:9 does not respond"):
-        Api(ClusterCredentials("http://127.0.0.1:9"), patience=0).get(NODE)
+        Api(without_credentials("http://127.0.0.1:9"), patience=0).get(NODE)
 
 
 def test_an_answer_that_is_no_json_is_no_answer(server: Any) -> None:
@@ -77,13 +74,11 @@ def test_an_answer_without_end_is_not_read(server: Any, monkeypatch: pytest.Monk
 
 
 def test_a_server_that_accepts_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from entrepot_operator.kubernetes.api import Api
-
     monkeypatch.setattr("entrepot_operator.kubernetes.api.REQUEST_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ClusterUnavailable, match=r"does not respond.*timed out"):
-            Api(ClusterCredentials(url), patience=0).get(NODE)
+            Api(without_credentials(url), patience=0).get(NODE)
 
 
 def test_long_lists_come_in_pages_and_begin_again_when_they_expire(server: Any) -> None:
@@ -128,178 +123,51 @@ def test_deleting_what_is_gone_is_no_error(server: Any) -> None:
     assert not api.delete(NODE)
 
 
-def write(path: Path, **parts: Any) -> Path:
-    config: dict[str, Any] = {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "stores"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443/prefix"}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    path.write_text(json.dumps({**config, **parts}))
-    return path
+def test_a_watch_yields_events_that_arrive_in_parts_and_ends_when_aborted(tmp_path: Path) -> None:
+    """Over TLS and in chunks, as an API server sends them."""
+    event = b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"2"}}}\n'
+    released = threading.Event()
 
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-def test_a_kubeconfig_is_read_and_its_secrets_are_not_shown(tmp_path: Path) -> None:
-    access = find(str(write(tmp_path / "config")))
-    assert (access.server, access.namespace, access.prefix) == ("https://10.0.0.1:6443/prefix", "stores", "/prefix")
-    assert access.headers() == [("Authorization", "Bearer secret")]
-    assert "secret" not in repr(access)
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for part in (event[:20], event[20:] + event + event[:5], event[5:]):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+                self.wfile.flush()
+            released.wait(SECONDS)
 
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing."""
 
-def test_several_kubeconfigs_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = write(tmp_path / "1", clusters=[], users=[])
-    second = write(tmp_path / "2", **{"current-context": "other"})
-    monkeypatch.setenv("KUBECONFIG", f"{first}:{tmp_path / 'none'}:{second}")
-    assert find().server == "https://10.0.0.1:6443/prefix"
+    cluster = Cluster(tmp_path)
+    server = LoopbackServer(Handler, cluster.context)
+    api = Api(find(cluster.kubeconfig({"server": f"https://127.0.0.1:{server.port}"})), patience=0)
+    seen: list[str] = []
+    followed = threading.Event()
+    error: list[Exception] = []
 
+    def follow() -> None:
+        try:
+            for kind, _ in api.watch("/api/v1/nodes", "1"):
+                seen.append(kind)
+                if len(seen) == 4:
+                    followed.set()
+        except ClusterUnavailable as caught:
+            error.append(caught)
 
-@pytest.mark.parametrize(
-    ("parts", "match"),
-    [
-        ({"current-context": ""}, "--context"),
-        ({"contexts": []}, "no context named 'here'"),
-        ({"users": []}, "no user named 'u'"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "10.0.0.1"}}]}, "must be a URL"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "http://10.0.0.1"}}]}, "in the clear"),
-        (
-            {"clusters": [{"name": "c", "cluster": {"server": "https://a", "certificate-authority-data": "?"}}]},
-            "not base64",
-        ),
-        ({"users": [{"name": "u", "user": {"auth-provider": {"name": "gcp"}}}]}, "auth-provider.*not supported"),
-        (
-            {"clusters": [{"name": "c", "cluster": {"server": "https://a", "proxy-url": "socks5://p"}}]},
-            "proxy-url.*SOCKS",
-        ),
-    ],
-)
-def test_a_kubeconfig_that_cannot_be_used_says_why(tmp_path: Path, parts: dict[str, Any], match: str) -> None:
-    with pytest.raises(InvalidArgument, match=match):
-        find(str(write(tmp_path / "config", **parts)))
-
-
-def test_without_any_cluster_it_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(InvalidArgument, match=r"none.*--kubeconfig"):
-        find()
-
-
-def plugin(tmp_path: Path, body: str) -> Path:
-    program = tmp_path / "login"
-    program.write_text(f"#!{sys.executable}\nimport json, os, sys\n{body}\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return write(
-        tmp_path / "config",
-        users=[{"name": "u", "user": {"exec": {"command": str(program), "env": [{"name": "WHO", "value": "me"}]}}}],
-    )
-
-
-def test_a_program_gives_the_token(tmp_path: Path) -> None:
-    body = (
-        "assert json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'] == 'ExecCredential'\n"
-        "print(json.dumps({'status': {'token': 'for ' + os.environ['WHO']}}))"
-    )
-    assert find(str(plugin(tmp_path, body))).headers() == [("Authorization", "Bearer for me")]
-
-
-@pytest.mark.parametrize(
-    ("body", "match"),
-    [("sys.exit('not logged in')", "not logged in"), ("print('{}')", "printed no token and no client certificate")],
-)
-def test_a_program_that_gives_none_says_why(tmp_path: Path, body: str, match: str) -> None:
-    with pytest.raises(InvalidArgument, match=match):
-        find(str(plugin(tmp_path, body))).headers()
-
-
-def test_a_token_is_read_anew_once_when_it_is_refused(server: Any, tmp_path: Path) -> None:
-    from entrepot_operator.kubernetes.api import Api
-
-    class InTheClear(ClusterCredentials):
-        def __post_init__(self) -> None:
-            """Skip the check against tokens over plain HTTP: the test's server has no certificate."""
-
-    file = tmp_path / "token"
-    file.write_text("old\n")
-    access = InTheClear(server.url, token_file=file)
-    api = Api(access)
-    api.get(NODE)
-    file.write_text("new\n")
-    server.failures = [(401, {}, {"message": "expired"})]
-    api.get(NODE)
-    assert access.headers() == [("Authorization", "Bearer new")]
-    server.failures = [(401, {}, {"message": "expired"})] * 2
-    with pytest.raises(AccessDenied):
-        api.get(NODE)
-
-
-def test_certificates_in_a_kubeconfig_become_files_of_the_owner(tmp_path: Path) -> None:
-    user = {"client-certificate-data": base64.b64encode(b"cert").decode(), "client-key": "key.pem"}
-    access = kubeconfig.read(str(write(tmp_path / "config", users=[{"name": "u", "user": user}])))
-    assert access.key == str(tmp_path / "key.pem")
-    assert access.certificate is not None
-    certificate = Path(access.certificate)
-    assert (certificate.read_bytes(), certificate.stat().st_mode & 0o777) == (b"cert", 0o600)
-    with pytest.raises(InvalidArgument, match="cannot be used"):
-        access.tls()
-
-
-def test_a_token_is_read_anew_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "token"
-    file.write_text("old")
-    access = ClusterCredentials("https://a", token_file=file)
-    assert access.headers() == [("Authorization", "Bearer old")]
-    file.write_text("new")
-    assert access.headers() == [("Authorization", "Bearer old")]
-    monkeypatch.setattr("entrepot_operator.kubernetes.cluster_credentials.TOKEN_SECONDS", 0.0)
-    assert access.headers() == [("Authorization", "Bearer new")]
-
-
-def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entrepot_operator.kubernetes.exec_credentials.PLUGIN_SECONDS", 0.3)
-    with pytest.raises(InvalidArgument, match=r"login.*cannot be run.*timed out"):
-        find(str(plugin(tmp_path, "import time; time.sleep(30)"))).headers()
-
-
-def test_certificates_are_removed_when_the_process_ends(tmp_path: Path) -> None:
-    user = {"client-certificate-data": base64.b64encode(b"cert").decode()}
-    path = write(tmp_path / "config", users=[{"name": "u", "user": user}])
-    program = (
-        "import os, sys; from entrepot_operator.kubernetes import kubeconfig; "
-        "name = kubeconfig.read(sys.argv[1]).certificate; print(name, os.path.exists(name))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=True
-    )
-    name, existed = done.stdout.split()
-    assert existed == "True"
-    assert not Path(name).exists()
-
-
-def test_a_program_whose_tokens_are_all_refused_is_given_up(server: Any, tmp_path: Path) -> None:
-    from entrepot_operator.kubernetes.api import Api
-
-    body = "import time; print(json.dumps({'status': {'token': str(time.time_ns())}}))"
-    credentials = find(str(plugin(tmp_path, body)))
-
-    class InTheClear(ClusterCredentials):
-        def __post_init__(self) -> None:
-            """Skip the check against tokens over plain HTTP: the test's server has no certificate."""
-
-    server.failures = [(401, {}, {"message": "unknown token"})] * 5
-    with pytest.raises(AccessDenied, match="unknown token"):
-        Api(InTheClear(server.url, plugin=credentials.plugin)).get(NODE)
-    assert len(server.requests) == 2
-
-
-def test_a_pod_uses_its_own_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
-    monkeypatch.setattr("entrepot_operator.kubernetes.credentials.ACCOUNT", tmp_path)
-    for name, text in (("token", "secret\n"), ("ca.crt", "an authority"), ("namespace", "stores\n")):
-        (tmp_path / name).write_text(text)
-    access = find()
-    assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "stores")
-    assert access.headers() == [("Authorization", "Bearer secret")]
-    (tmp_path / "namespace").unlink()
-    with pytest.raises(InvalidArgument, match="service account cannot be used"):
-        find()
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        assert followed.wait(SECONDS)
+        api.abort()
+        thread.join(SECONDS / 2)
+        assert not thread.is_alive()
+    finally:
+        released.set()
+        server.stop()
+        cluster.stop()
+    assert (seen, len(error)) == (["BOOKMARK", "ADDED", "ADDED", "ADDED"], 1)

@@ -1,5 +1,5 @@
-"""A small client for a Kubernetes API server, the resources that Entrepot keeps there, and the locations of objects.
+"""Requests to a Kubernetes API server, the resources that Entrepot keeps there, and the locations of objects.
 
-It uses plain HTTP and only the standard library, because the process that runs beside every daemon must be small.
-Importing this package imports nothing else.
+``official`` imports the official Kubernetes client, and with it everything here that contacts a cluster; the resources
+themselves need nothing. Importing this package imports nothing else.
 """

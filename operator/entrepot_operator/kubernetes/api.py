@@ -1,11 +1,9 @@
-"""Requests to the API server: read, watch, write. One persistent connection, for one thread."""
+"""Requests to the API server over the official client's connections: read, watch, write. For one thread."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import random
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +16,8 @@ from urllib.parse import quote, urlencode
 from entrepot.errors import EntrepotError
 
 from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
-from entrepot_operator.kubernetes.connection import Connection, encoded
 from entrepot_operator.kubernetes.errors import ClusterUnavailable, ListExpired, ResourceNotFound, refused
+from entrepot_operator.kubernetes.official import urllib3
 
 REQUEST_SECONDS = 15.0  # for one attempt
 PATIENCE_SECONDS = 30.0  # for all attempts of a request together
@@ -33,6 +31,7 @@ Body = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 _LATER = frozenset({429, 500, 502, 503, 504})
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0
+_PART_BYTES = 1 << 16  # of a watch, read at a time
 
 
 class Api:
@@ -41,13 +40,16 @@ class Api:
     Args:
         access: its address and credentials.
         patience: seconds for which a request with a transient error is retried; 0: never.
+
+    Raises:
+        InvalidArgument: the proxy cannot be used.
     """
 
     def __init__(self, access: ClusterCredentials, *, patience: float = PATIENCE_SECONDS) -> None:
         self._access = access
         self._patience = patience
-        self._connection: Connection | None = None
-        self._watched: socket.socket | None = None
+        self._pool = access.connect()
+        self._watched: urllib3.BaseHTTPResponse | None = None
         self._aborted = False  # written by another thread, before it reads _watched
         self._server_time: tuple[datetime, float] | None = None
 
@@ -152,45 +154,40 @@ class Api:
         """
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": seconds}
         query |= {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
-        target = f"{self._access.prefix}{quote(path)}?{urlencode(query)}"
-        self.close()
-        connection: Connection | None = None
+        answer: urllib3.BaseHTTPResponse | None = None
         try:
-            headers = self._headers()
-            self._connection = connection = Connection(self._access, SILENCE_SECONDS)
-            connection.http.connect()
-            self._watched = connection.http.sock  # the connection drops its reference when the server ends it
             if self._aborted:
                 raise ClusterUnavailable(f"WATCH {path}: aborted before it started")
-            connection.send("GET", target, headers)
-            answer = connection.http.getresponse()
-            self._note_time(answer.headers.get("Date"))
+            timeout = urllib3.Timeout(connect=REQUEST_SECONDS, read=SILENCE_SECONDS)
+            self._watched = answer = self._send("GET", f"{quote(path)}?{urlencode(query)}", timeout)
+            if self._aborted:
+                raise ClusterUnavailable(f"WATCH {path}: aborted")
             if answer.status != 200:
-                if answer.status == 401:
-                    self._access.refresh()
                 raise _failure("WATCH", path, answer.status, _read(answer)[1])
             yield "BOOKMARK", {"metadata": {"resourceVersion": version}}
-            while line := answer.readline(MAX_ANSWER_BYTES):
+            for line in _lines(answer):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     raise _failure("WATCH", path, int(event["object"].get("code") or 500), event["object"])
                 yield event["type"], event["object"]
         except EntrepotError:
             raise
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-            to = f"{self._access.server}{self._way(connection)}"
-            raise ClusterUnavailable(f"WATCH {path}: lost the connection to {to}: {error}") from error
+        except (OSError, urllib3.exceptions.HTTPError, ValueError, KeyError) as error:
+            raise ClusterUnavailable(
+                f"WATCH {path}: lost the connection to {self._access.server}{self._way}: {error}"
+            ) from error
         finally:
             self._watched = None
-            self.close()
+            if answer is not None:
+                answer.close()
 
     def abort(self) -> None:
         """Abort a watch from another thread, so that its reader stops. No watch can start afterwards."""
         self._aborted = True
-        sock = self._watched
-        if sock is not None:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        answer = self._watched
+        if answer is not None:
+            with suppress(OSError, ValueError, RuntimeError):  # it has ended by itself
+                answer.shutdown()
 
     def create(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create a resource.
@@ -263,10 +260,8 @@ class Api:
         return True
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the connections; the next request opens a new one."""
+        self._pool.clear()
 
     def _ask(
         self,
@@ -280,66 +275,66 @@ class Api:
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         end = time.monotonic() + self._patience
         pause = _FIRST_PAUSE_SECONDS
-        renewed = False
         while True:
             asked_to_wait = 0.0
             try:
-                status, headers, content = self._try(method, target, body, kind)
-            except (OSError, http.client.HTTPException) as error:
-                way = self._way(self._connection)
-                self.close()
-                if isinstance(error, ssl.SSLCertVerificationError):
+                answer = self._send(method, target, urllib3.Timeout(REQUEST_SECONDS), body, kind)
+                is_json, content = _read(answer)
+                if not is_json and 200 <= answer.status < 300:
+                    raise urllib3.exceptions.HTTPError(f"the response is not JSON: {content[:200]!r}")
+            except (OSError, urllib3.exceptions.HTTPError) as error:
+                if error.args and isinstance(error.args[0], ssl.SSLCertVerificationError):
                     raise ClusterUnavailable(
                         f"the certificate of the API server {self._access.server} is not trusted: {error}; set its "
                         "certificate authority in the kubeconfig"
                     ) from error
-                text = f"{method} {path}: the API server {self._access.server} does not respond{way}: {error}"
+                text = f"{method} {path}: the API server {self._access.server} does not respond{self._way}: {error}"
                 failure: EntrepotError = ClusterUnavailable(text)
                 failure.__cause__ = error
             else:
-                if 200 <= status < 300:
+                if 200 <= answer.status < 300:
                     return content if isinstance(content, dict) else {}
-                if status == 401 and not renewed:
-                    renewed = True
-                    if self._access.refresh():
-                        continue
-                failure = _failure(method, path, status, content)
-                if status not in _LATER:
+                failure = _failure(method, path, answer.status, content)
+                if answer.status not in _LATER:
                     raise failure
-                asked_to_wait = _seconds(headers.get("Retry-After"))
+                asked_to_wait = _seconds(answer.headers.get("Retry-After"))
             wait = max(asked_to_wait, pause * random.uniform(0.5, 1.0))
             if time.monotonic() + wait > end:
                 raise failure
             time.sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _try(self, method: str, target: str, body: Body | None, kind: str) -> tuple[int, Mapping[str, str], Any]:
-        headers = self._headers()
+    def _send(
+        self, method: str, target: str, timeout: urllib3.Timeout, body: Body | None = None, kind: str = ""
+    ) -> urllib3.BaseHTTPResponse:
+        """Send one request; returns the response, whose body is still to be read.
+
+        urllib3 does not retry: it would count attempts, and obey any Retry-After, where a leader needs a limit in time.
+        """
+        headers = self._access.headers()
+        headers.update({"Accept": "application/json", "User-Agent": "entrepot"})
         data = None
         if body is not None:
-            data = encoded(body)
-            headers.append(("Content-Type", kind))
-        if self._connection is not None and self._connection.identity is not self._access.identity:
-            self.close()  # made with an outdated client certificate
-        connection = self._connection or Connection(self._access, REQUEST_SECONDS)
-        self._connection = connection
-        connection.send(method, self._access.prefix + target, headers, data)
-        answer = connection.http.getresponse()
-        is_json, content = _read(answer)
+            data = json.dumps(body, separators=(",", ":")).encode()
+            headers["Content-Type"] = kind
+        answer = self._pool.urlopen(
+            method,
+            self._access.server + target,
+            body=data,
+            headers=headers,
+            timeout=timeout,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
         self._note_time(answer.headers.get("Date"))
-        if answer.will_close:
-            self.close()
-        if not is_json and 200 <= answer.status < 300:
-            raise http.client.HTTPException(f"the response is not JSON: {content[:200]!r}")
-        return answer.status, dict(answer.headers.items()), content
+        return answer
 
-    def _headers(self) -> list[tuple[str, str]]:
-        return [("Accept", "application/json"), ("User-Agent", "entrepot"), *self._access.headers()]
-
-    @staticmethod
-    def _way(connection: Connection | None) -> str:
-        """Describe a connection's proxy, for messages."""
-        return f" through {connection.proxy}" if connection is not None and connection.proxy is not None else ""
+    @property
+    def _way(self) -> str:
+        """Describe the proxy, for messages; without its password."""
+        proxy = getattr(self._pool, "proxy", None)
+        return f" through the proxy {proxy.host}:{proxy.port}" if proxy is not None else ""
 
     def _note_time(self, text: str | None) -> None:
         if text is None:
@@ -353,15 +348,28 @@ class Api:
             self._server_time = (server_time, time.monotonic())
 
 
-def _read(answer: http.client.HTTPResponse) -> tuple[bool, Any]:
+def _read(answer: urllib3.BaseHTTPResponse) -> tuple[bool, Any]:
     """Whether a response body is JSON, and the body."""
     text = answer.read(MAX_ANSWER_BYTES + 1)
     if len(text) > MAX_ANSWER_BYTES:
-        raise http.client.HTTPException(f"the response exceeds {MAX_ANSWER_BYTES} bytes")
+        answer.close()
+        raise urllib3.exceptions.HTTPError(f"the response exceeds {MAX_ANSWER_BYTES} bytes")
     try:
         return True, json.loads(text) if text else {}
     except ValueError:
         return False, text.decode("utf-8", "replace")
+
+
+def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """The lines of a response as they arrive."""
+    rest = b""
+    while part := answer.read1(_PART_BYTES):
+        *lines, rest = (rest + part).split(b"\n")
+        yield from lines
+        if len(rest) > MAX_ANSWER_BYTES:
+            raise urllib3.exceptions.HTTPError(f"an event exceeds {MAX_ANSWER_BYTES} bytes")
+    if rest:
+        yield rest
 
 
 def _failure(method: str, path: str, status: int, content: Any) -> EntrepotError:

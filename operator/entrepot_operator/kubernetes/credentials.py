@@ -7,9 +7,9 @@ from pathlib import Path
 
 from entrepot.errors import InvalidArgument
 
+from entrepot_operator.kubernetes import kubeconfig as files
 from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials as ClusterCredentials
-
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+from entrepot_operator.kubernetes.official import ConfigException, Configuration, incluster_config
 
 
 def in_cluster() -> ClusterCredentials | None:
@@ -18,16 +18,16 @@ def in_cluster() -> ClusterCredentials | None:
     Raises:
         InvalidArgument: the account's files cannot be read.
     """
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host or not (ACCOUNT / "token").exists():
+    account = Path(incluster_config.SERVICE_TOKEN_FILENAME)
+    if not os.environ.get(incluster_config.SERVICE_HOST_ENV_NAME) or not account.exists():
         return None
-    named = f"[{host}]" if ":" in host else host
+    configuration = Configuration()
     try:
-        ca = (ACCOUNT / "ca.crt").read_text(encoding="ascii")
-        namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        incluster_config.load_incluster_config(configuration)  # rereads the token every minute
+        namespace = account.with_name("namespace").read_text(encoding="utf-8").strip()
+    except (ConfigException, OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"the pod's service account cannot be used: {error}") from error
-    return ClusterCredentials(f"https://{named}:{port}", namespace, ca=ca, token_file=ACCOUNT / "token")
+    return ClusterCredentials(configuration, namespace)
 
 
 def find(kubeconfig: str | None = None, context: str | None = None) -> ClusterCredentials:
@@ -44,6 +44,4 @@ def find(kubeconfig: str | None = None, context: str | None = None) -> ClusterCr
         credentials = in_cluster()
         if credentials is not None:
             return credentials
-    from entrepot_operator.kubernetes import kubeconfig as files  # not in a pod, which has no use for it
-
     return files.read(kubeconfig, context)

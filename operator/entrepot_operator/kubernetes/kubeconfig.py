@@ -1,34 +1,36 @@
-"""Kubeconfig files, to the extent that a program without a terminal can use them."""
+"""Kubeconfigs, read by the official client, after checks of what it would ignore or get wrong without an error.
+
+A file that cannot be honoured as it stands is an error: a request must not be made by another user than the file says,
+by nobody, or without the verification that it asks for.
+"""
 
 from __future__ import annotations
 
-import atexit
-import base64
+import logging
 import os
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
+import re
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 from entrepot.errors import InvalidArgument
 
-from entrepot_operator.kubernetes import impersonation, proxies
-from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials, decoded
-from entrepot_operator.kubernetes.exec_credentials import check_plugin
-from entrepot_operator.placement.formats import manifests
+from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
+from entrepot_operator.kubernetes.official import ConfigException, Configuration, kube_config, yaml
 
-# The supported part of kubeconfig version 1. Any other entry may change the identity or how the server is reached, so
-# it is an error: ignoring it could send requests with more permissions than the file grants, or over another route.
-_CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"}) | {
-    *("tls-server-name", "proxy-url", "disable-compression", "extensions")
+# Entries of which the official client, or this module, knows the meaning, or which change nothing. Any other may change
+# the identity or how the server is reached.
+_KNOWN = {
+    "context": {"cluster", "user", "namespace", "extensions"},
+    "cluster": {"server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"}
+    | {"tls-server-name", "proxy-url", "disable-compression", "extensions"},
+    "user": {"client-certificate", "client-certificate-data", "client-key", "client-key-data", "token", "tokenFile"}
+    | {"username", "password", "exec", "extensions", "as", "as-uid", "as-groups", "as-user-extra"},
+    "exec": {"command", "args", "env", "apiVersion", "installHint", "provideClusterInfo", "interactiveMode"},
 }
-_USER = frozenset({"client-certificate", "client-certificate-data", "client-key", "client-key-data"}) | {
-    *("token", "tokenFile", "exec", "extensions", *impersonation.KEYS)
-}
-_CONTEXT = frozenset({"cluster", "user", "namespace", "extensions"})
-_files = ExitStack()  # of certificates and keys, readable only by the owner, until the process ends
-atexit.register(_files.close)
-_PLUGIN_CONFIG = "client.authentication.k8s.io/exec"  # the cluster extension meant for plugins
+_NO_CREDENTIALS = {"extensions", "as", "as-uid", "as-groups", "as-user-extra"}  # of a user
+_PLAIN = "!#$&'*+^`|"  # in a header's name, beside what is plain in a URL
 
 
 def read(path: str | None = None, context: str | None = None) -> ClusterCredentials:
@@ -40,157 +42,120 @@ def read(path: str | None = None, context: str | None = None) -> ClusterCredenti
         context: which context; default: the current one.
 
     Raises:
-        InvalidArgument: there is no such file or context, or it needs an unsupported feature; the message says which.
+        InvalidArgument: there is no such file or context, or it cannot be honoured; the message says why.
     """
-    named = path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    files = [Path(file) for file in ([named] if path else named.split(os.pathsep)) if file]
-    existing = [file for file in files if file.is_file()]
-    if not existing:
+    where = path or os.environ.get("KUBECONFIG") or os.path.join("~", ".kube", "config")
+    try:
+        return _read(where, context)
+    except (ConfigException, OSError, yaml.YAMLError, KeyError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(f"the kubeconfig {where} cannot be used: {_without_secrets(str(error))}") from error
+
+
+def _read(where: str, context: str | None) -> ClusterCredentials:
+    files = kube_config.KubeConfigMerger(where)
+    if files.config is None:
         raise InvalidArgument(
-            f"no cluster configured: kubeconfig {', '.join(map(str, files))} not found, and this is not a pod with a "
-            "service account; pass --kubeconfig"
+            f"no cluster configured: kubeconfig {where} not found, and this is not a pod with a service account; "
+            "pass --kubeconfig"
         )
-    configs = [(_content(file), file) for file in existing]
-    current = context or next(
-        (str(config["current-context"]) for config, _ in configs if config.get("current-context")), ""
-    )
+    # The official client would take the last file's.
+    defaults = (file.get("current-context") for file in files.config_files.values())
+    current = context or next((str(name) for name in defaults if name), "")
     if not current:
-        raise InvalidArgument(f"{existing[0]} has no current context: pass --context")
-    chosen, context_file = _entry(configs, "contexts", "context", current)
-    _check(chosen, _CONTEXT, f"{context_file}: the context {current!r}")
-    name = str(chosen.get("cluster") or "")
-    cluster, cluster_file = _entry(configs, "clusters", "cluster", name)
-    _check(cluster, _CLUSTER, f"{cluster_file}: the cluster {name!r}")
-    user: dict[str, Any] = {}
-    user_file = cluster_file
-    if chosen.get("user"):
-        user, user_file = _entry(configs, "users", "user", str(chosen["user"]))
-        _check(user, _USER, f"{user_file}: the user {chosen['user']!r}")
-    verify, authority = _verified(cluster, cluster_file), _authority(cluster, cluster_file)
-    if authority is not None and not verify:
-        raise InvalidArgument(f"{cluster_file}: insecure-skip-tls-verify conflicts with a certificate authority")
-    proxy = _text(cluster, "proxy-url", cluster_file)
-    if proxy is not None:
-        proxies.parse(proxy, f"{cluster_file}: proxy-url")
-    token_file = _text(user, "tokenFile", user_file)
-    return ClusterCredentials(
-        str(cluster.get("server") or ""),
-        str(chosen.get("namespace") or "default"),
-        ca=authority,
-        certificate=_file(user, "client-certificate", user_file),
-        key=_file(user, "client-key", user_file),
-        token=None if token_file else _text(user, "token", user_file),
-        token_file=_beside(user_file, token_file) if token_file else None,
-        plugin=_plugin(user, user_file),
-        plugin_cluster=_exec_cluster(cluster, authority),
-        verify=verify,
-        tls_name=_text(cluster, "tls-server-name", cluster_file),
-        proxy_url=proxy,
-        impersonated=impersonation.read(user, str(user_file)),
-    )
+        raise InvalidArgument(f"{where} has no current context: pass --context")
+    chosen = _entry(files.config, "context", current, where)
+    cluster = _entry(files.config, "cluster", str(chosen.get("cluster") or ""), where)
+    user = _entry(files.config, "user", str(chosen["user"]), where) if chosen.get("user") else {}
+    _check_cluster(cluster, where)
+    if user.get("exec"):
+        _check_known("exec", user["exec"], f"{where}: a user's exec")
+    if user.get("token") and user.get("tokenFile"):
+        raise InvalidArgument(f"{where}: a user has token and tokenFile: remove the one that is outdated")
+    impersonation = tuple(_impersonation(user, where))
+
+    configuration = Configuration()
+    with _LoggedErrors() as errors:
+        kube_config.load_kube_config_from_dict(files.config, current, configuration, persist_config=False)
+    if cluster.get("proxy-url"):  # ignored before version 37, and NO_PROXY does not apply to it
+        configuration.proxy, configuration.no_proxy = cluster["proxy-url"], None
+    given = [name for name in user if user[name] and name not in _NO_CREDENTIALS]
+    if given and (errors or not (configuration.api_key or configuration.cert_file)):
+        reasons = _without_secrets("; ".join(errors) or "it is incomplete")
+        raise InvalidArgument(f"{where}: {' and '.join(given)} of a user gives no credentials: {reasons}")
+    if configuration.api_key and not configuration.host.startswith("https://"):
+        raise InvalidArgument(f"refusing to send a token in the clear: {configuration.host} must begin with https://")
+    return ClusterCredentials(configuration, str(chosen.get("namespace") or "default"), impersonation)
 
 
-def _check(entry: dict[str, Any], supported: frozenset[str], where: str) -> None:
-    """Reject unknown keys of an entry; empty ones (null, "") are allowed."""
-    unknown = sorted(str(key) for key, value in entry.items() if key not in supported and value)
+def _entry(config: Any, kind: str, name: str, where: str) -> Mapping[str, Any]:
+    """The named entry of the context, cluster or user; unlike the official client, also a user must exist."""
+    entry: dict[str, Any] = config[f"{kind}s"].get_with_name(name)[kind].value
+    for key in [key for key, value in entry.items() if value is None]:
+        del entry[key]  # means the same as no entry to kubectl; the official client would fail
+    _check_known(kind, entry, f"{where}: the {kind} {name!r}")
+    return entry
+
+
+def _check_known(kind: str, entry: Mapping[str, Any], what: str) -> None:
+    """Reject unknown keys; empty ones (null, "") are allowed."""
+    unknown = sorted(str(key) for key, value in entry.items() if key not in _KNOWN[kind] and value)
     if unknown:
         raise InvalidArgument(
-            f"{where} has {', '.join(unknown)}, which is not supported and may change the identity or how the server "
-            f"is reached; supported are {', '.join(sorted(supported))}"
+            f"{what} has {', '.join(unknown)}, which is not supported and may change the identity or how the server "
+            f"is reached; supported are {', '.join(sorted(_KNOWN[kind]))}"
         )
 
 
-def _text(entry: dict[str, Any], key: str, path: Path) -> str | None:
-    value = entry.get(key)
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str) or any(ord(character) < 32 or ord(character) == 127 for character in value):
-        raise InvalidArgument(f"{path}: {key} must be a one-line string")  # the value is not shown: it may be a secret
-    return value
+def _check_cluster(cluster: Mapping[str, Any], where: str) -> None:
+    server, skips = cluster.get("server"), cluster.get("insecure-skip-tls-verify")
+    parts = urlsplit(str(server or ""))
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise InvalidArgument(f"{where}: the server must be a URL such as https://10.0.0.1:443, not {server!r}")
+    if skips not in (None, True, False):  # "false" in quotes would count as true
+        raise InvalidArgument(f"{where}: insecure-skip-tls-verify must be true or false, not {skips!r}")
 
 
-def _verified(cluster: dict[str, Any], path: Path) -> bool:
-    value = cluster.get("insecure-skip-tls-verify")
-    if value not in (None, True, False):  # "false" in quotes would count as true
-        raise InvalidArgument(f"{path}: insecure-skip-tls-verify must be true or false, not {value!r}")
-    return not value
+def _impersonation(user: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
+    """The headers for whom the user impersonates, which the official client would ignore."""
+    extra = user.get("as-user-extra") or {}
+    fields: list[tuple[str, str, Any]] = [
+        *((key, header, [user[key]]) for key, header in (("as", "User"), ("as-uid", "Uid")) if user.get(key)),
+        ("as-groups", "Group", user.get("as-groups")),
+        *(("as-user-extra", f"Extra-{quote(str(key), safe=_PLAIN)}", values) for key, values in extra.items()),
+    ]
+    given = [field for field in fields if field[2]]
+    if given and not user.get("as"):
+        raise InvalidArgument(f"{where}: a user has {given[0][0]}, but no `as` to name whom to impersonate")
+    for key, header, values in given:
+        if not isinstance(values, list) or not all(isinstance(text, str) and text.isprintable() for text in values):
+            raise InvalidArgument(f"{where}: {key} must consist of one-line strings, not {values!r}")
+        for text in values:
+            yield f"Impersonate-{header}", text.encode().decode("latin-1")  # sent as UTF-8
 
 
-def _plugin(user: dict[str, Any], path: Path) -> dict[str, Any] | None:
-    if not user.get("exec"):
-        return None
-    plugin = check_plugin(user["exec"], str(path))
-    if os.sep in plugin["command"]:  # otherwise it is looked up in PATH
-        plugin = {**plugin, "command": str(_beside(path, plugin["command"]))}
-    return plugin
+def _without_secrets(text: str) -> str:
+    """A message of the official client, which may quote the whole entry of a user."""
+    return re.sub(r"/\{.*\}", "", text, flags=re.DOTALL)
 
 
-def _exec_cluster(cluster: dict[str, Any], authority: str | None) -> dict[str, Any]:
-    """Description of the cluster for a credential plugin that requests it."""
-    exec_cluster = {
-        key: cluster[key]
-        for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
-        if cluster.get(key)
-    }
-    if authority is not None:
-        exec_cluster["certificate-authority-data"] = base64.b64encode(authority.encode()).decode("ascii")
-    for extension in cluster.get("extensions") or []:
-        if isinstance(extension, dict) and extension.get("name") == _PLUGIN_CONFIG:
-            exec_cluster["config"] = extension.get("extension")
-    return exec_cluster
+class _LoggedErrors(logging.Handler):
+    """Collects what this thread logs as errors: the official client logs, but does not raise, why a program failed."""
 
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+        self._ours = threading.get_ident()
 
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"cannot read the kubeconfig {path}: {error}") from error
-    parts = [part.content for part in manifests.parse(text, str(path)).parts if part.content is not None]
-    if len(parts) != 1 or not isinstance(parts[0], dict):
-        raise InvalidArgument(f"the kubeconfig {path} must be a single mapping")
-    content: dict[str, Any] = parts[0]
-    return content
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message."""
+        if record.thread == self._ours:
+            self.messages.append(record.getMessage())
 
+    def __enter__(self) -> list[str]:
+        logging.getLogger().addHandler(self)
+        return self.messages
 
-def _entry(
-    configs: list[tuple[dict[str, Any], Path]], plural: str, singular: str, name: str
-) -> tuple[dict[str, Any], Path]:
-    for content, path in configs:
-        for entry in content.get(plural) or []:
-            if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(singular), dict):
-                return entry[singular], path
-    places = ", ".join(str(path) for _, path in configs)
-    raise InvalidArgument(f"{places}: no {singular} named {name!r}")
-
-
-def _authority(cluster: dict[str, Any], path: Path) -> str | None:
-    if cluster.get("certificate-authority-data"):
-        certificate = decoded(cluster["certificate-authority-data"], f"{path}: certificate-authority-data")
-    elif cluster.get("certificate-authority"):
-        file = _beside(path, str(cluster["certificate-authority"]))
-        try:
-            certificate = file.read_bytes()
-        except OSError as error:
-            raise InvalidArgument(f"{path}: the certificate authority cannot be read: {error}") from error
-    else:
-        return None
-    try:
-        return certificate.decode("ascii")
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{path}: the certificate authority is not in PEM form: {error}") from error
-
-
-def _file(user: dict[str, Any], key: str, path: Path) -> str | None:
-    """The path of a certificate or key; inline data is written to a file, because OpenSSL reads only files."""
-    if user.get(f"{key}-data"):
-        content = decoded(user[f"{key}-data"], f"{path}: {key}-data")
-        file = _files.enter_context(tempfile.NamedTemporaryFile(prefix="entrepot-", suffix=".pem"))  # noqa: SIM115
-        file.write(content)
-        file.flush()
-        return file.name
-    return str(_beside(path, str(user[key]))) if user.get(key) else None
-
-
-def _beside(path: Path, name: str) -> Path:
-    """Resolve a path in a kubeconfig, relative to the file's own directory."""
-    return path.parent / Path(name).expanduser()
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self)

@@ -1,4 +1,4 @@
-"""Memory that an operator needs for 10,000 published objects."""
+"""Memory that an operator needs for 10,000 published objects, in addition to that of the Kubernetes client."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from entrepot_operator.kubernetes.objects import resource_path
 
 MIB = 1 << 20
 OBJECTS = 10_000
-BOUND = 100 * MIB
+BOUND = 30 * MIB
 
 PROGRAM = """
 import sys, threading
 from datetime import datetime, timezone
-from entrepot_operator.kubernetes.credentials import ClusterCredentials
+from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
+from entrepot_operator.kubernetes.official import Configuration
 from entrepot_operator.kubernetes.api import Api
 from entrepot_operator.controller.cache.cluster_cache import ClusterCache
 from entrepot_operator.controller.work_queue import WorkQueue
@@ -24,7 +25,7 @@ from entrepot_operator.controller.main import resident_bytes
 import time
 
 def connect():
-    return Api(ClusterCredentials(sys.argv[1]), patience=0)
+    return Api(ClusterCredentials(Configuration(host=sys.argv[1])), patience=0)
 
 cache = ClusterCache("stores", connect, WorkQueue(), lambda: datetime.now(timezone.utc))
 before = resident_bytes()
