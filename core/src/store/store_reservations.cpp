@@ -1,6 +1,8 @@
 // The store's reservations: who may begin to store how much.
-#include <set>
+#include <algorithm>
 #include <utility>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "store/store.h"
@@ -57,20 +59,13 @@ std::optional<Reservation> Store::end_reservation(const RequestOrigin& origin, s
   return reservations_.end(origin, number);  // run_pending() grants what that makes room for
 }
 
-// Only the new blobs: an object also refers to those of others, which are there anyway. An identical object that existed
-// has none of them.
+// Only the new blobs, which come first in a record: an object also refers to those of others, which are there anyway.
 void Store::charge_reservation(std::uint32_t client, const SealSpec& spec, std::uint32_t slot) {
   if (reservations_.count_of(client) == 0 || spec.blobs.empty()) return;
-  std::set<std::pair<std::uint32_t, std::uint64_t>> written;
-  for (const BlobRange& range : spec.blobs)
-    written.emplace(range.segment, range.offset);
+  const std::vector<std::uint32_t> all = parts_.catalog.blobs_of(slot);
   std::vector<NewlySealed> blobs;
-  for (const std::uint32_t blob : parts_.catalog.blobs_of(slot)) {
-    if (!parts_.blobs.is_resident(blob)) continue;
-    const BlobLocation place = parts_.blobs.place(blob);
-    if (written.contains({place.segment, place.offset}))
-      blobs.push_back({blob, parts_.blobs.generation(blob), parts_.blobs.extent_bytes(blob)});
-  }
+  for (std::size_t i = 0; i < std::min(spec.blobs.size(), all.size()); ++i)
+    blobs.push_back({all[i], parts_.blobs.generation(all[i]), parts_.blobs.extent_bytes(all[i])});
   reservations_.charge(client, blobs);
 }
 
