@@ -59,8 +59,12 @@ Object* ArenaObjects::usable(const IdBytes& id) {
     is_here = extent && extent->segment == object->extent.segment && extent->offset == object->extent.offset;
     if (is_here) object->extent = *std::move(extent);
   }
+  if (is_here && object->extent.memory == nullptr) {
+    if (auto extent = arena_->lease_at_hand(0)) object->extent = *std::move(extent);
+    is_here = object->extent.memory != nullptr;
+  }
   if (is_here) return object;
-  table_->erase(id);  // deleted, replaced, or moved by the store
+  table_->erase(id);  // deleted, replaced, or moved by the store, or without bytes and no place for them at hand
   return nullptr;
 }
 
@@ -94,6 +98,7 @@ void ArenaObjects::unheld(const IdBytes& id, Object& object) {
   // The store can neither spill a copy nor give its memory to others, and has the original.
   if (!object.is_in_place && object.bytes() > 0) return table_->erase(id);
   object.extent.pin.reset();
+  if (object.bytes() == 0) object.extent = {};  // the least that can be leased is more than it needs
 }
 
 void ArenaObjects::drop_if_unneeded(const IdBytes& id) {
