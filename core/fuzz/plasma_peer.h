@@ -45,6 +45,7 @@ class PlasmaPeer {
 
   std::map<IdBytes, wire::Place> created;  // and not sealed
   std::multiset<IdBytes> held;             // what it may release
+  Ids wanted;                              // by the get that waits
   bool may_be_cut_off = false;             // it has broken the protocol
   bool reads = true;
 

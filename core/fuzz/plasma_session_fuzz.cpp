@@ -278,6 +278,7 @@ class Session {
     constexpr std::array<std::int64_t, 4> kTimeouts = {0, 0, 2, -1};
     const Ids ids = some_ids();
     const std::int64_t timeout_ms = kTimeouts[input_.byte() % kTimeouts.size()];
+    peer.wanted = ids;
     send(peer, MessageType::kGetRequest, MessageType::kGetReply, [&](auto& builder) {
       return wire::CreateGetRequest(builder, builder.CreateVectorOfStrings(texts_of(ids)), timeout_ms);
     });
@@ -469,6 +470,7 @@ class Session {
   }
 
   void take_objects(PlasmaPeer& peer, const wire::GetReply& got) {
+    peer.wanted.clear();
     std::set<IdBytes> taken;
     for (std::uint32_t i = 0; i < got.object_ids()->size(); ++i) {
       const IdBytes id = id_of(*got.object_ids()->Get(i));
@@ -520,6 +522,7 @@ class Session {
       }
       ++unheld;
       require(object.extent.pin == nullptr, "what nobody holds is not pinned");
+      require((object.extent.memory == nullptr) == (object.bytes() == 0), "what has no bytes leases none");
       require(object.is_in_place || object.bytes() == 0, "a copy that nobody holds is gone");
       require(!object.is_deletion_wanted, "what is to be deleted goes with its last holder");
     }
@@ -527,6 +530,14 @@ class Session {
     const auto order = table.oldest(std::numeric_limits<std::uint64_t>::max());
     require(order.size() == unheld && std::set<IdBytes>(order.begin(), order.end()).size() == unheld,
             "what nobody holds, and nothing else, can be evicted");
+    for (const PlasmaPeer& peer : peers_) {
+      if (!is_exact() || peer.wanted.empty() || !peer.reads) continue;
+      const bool is_all_there = std::ranges::all_of(peer.wanted, [&](const IdBytes& id) {
+        const auto object = table.all().find(id);
+        return object != table.all().end() && object->second.is_sealed;
+      });
+      require(!is_all_there, "a get ends when all that it wants is there");
+    }
     for (const auto& [key, client] : clients) {
       for (const IdBytes& id : client->held) {
         const auto object = table.all().find(id);

@@ -70,7 +70,8 @@ Object* ArenaObjects::usable(const IdBytes& id) {
 
 bool ArenaObjects::is_present(const IdBytes& id) {
   const Object* const object = table_->find(id);
-  if (object != nullptr && (!object->is_sealed || !object->holders.empty())) return object->is_sealed;
+  if (object != nullptr && object->is_sealed && !object->holders.empty()) return true;
+  // While it is created here, or copied from the store, others may have sealed it there.
   return arena_->exists(id);
 }
 
