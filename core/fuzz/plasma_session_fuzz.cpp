@@ -7,15 +7,13 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 
-#include "client/client.h"
-#include "daemon/store_process.h"
-#include "fuzz/plasma_peer.h"
+#include "fuzz/plasma_invariants.h"
+#include "fuzz/plasma_requests.h"
+#include "fuzz/plasma_store.h"
 #include "os/log.h"
 #include "os/socket.h"
-#include "plasma/front_end.h"
 
 namespace entrepot::fuzz {
 namespace {
@@ -30,15 +28,6 @@ constexpr int kMaxPauses = 1;
 constexpr int kPauseMs = 6;  // longer than the front end waits between two looks into the store's directory
 constexpr int kMaxTurns = 500;
 constexpr std::size_t kFloodRequests = 1600;  // whose replies do not fit into a socket
-// Packed trees; see docs/plasma.md.
-constexpr std::string_view kPlasmaTree(
-    "\x92\x01\x95\xad"
-    "plasma.Object\x01\x81\xa6"
-    "source\xa6"
-    "plasma\x92\x00\x01\x90",
-    37);
-constexpr std::string_view kBytesTree("\x92\x01\x95\xacpython.bytes\x01\xc0\x91\x00\x90", 21);
-
 IdBytes numbered(std::uint8_t number) {
   IdBytes id{};
   id[0] = 'f';
@@ -46,16 +35,8 @@ IdBytes numbered(std::uint8_t number) {
   return id;
 }
 
-// The store of all inputs; each leaves it empty.
-testing::StoreProcess& store_process() {
-  static const testing::Scratch spill;
-  static testing::StoreProcess store({"--size=64MiB", "--warm-bytes=0", "--idle-exit=120", "--spill-quota=256MiB",
-                                      "--spill-reserve=0", "--spill-path=" + spill.path()});
-  return store;
-}
-
 // What is known about an object. `kUnsure`: its deletion was asked for while somebody held it.
-enum class Known : std::uint8_t { kAbsent, kCreating, kSealed, kUnsure };
+enum class State : std::uint8_t { kAbsent, kCreating, kSealed, kUnsure };
 
 class Session {
  public:
@@ -69,18 +50,12 @@ class Session {
     options_.store_path = store_process().path();
     options_.socket_path = store_process().folder().path("plasma.sock");
     front_end_ = plasma::FrontEnd::start(options_, 0).take();
-    ConnectOptions connect;
-    connect.path = options_.store_path;
-    connect.label = "fuzz";
-    connect.version = ENTREPOT_VERSION;
-    other_ = Client::connect(connect, {}).take();
-    session_ = other_->open_session("default", "", std::nullopt, {}).take();
   }
 
   void run() {
     for (int step = 0; step < kMaxSteps && !input_.empty(); ++step) {
       one_step();
-      check_table();
+      check();
     }
     end();
   }
@@ -92,8 +67,7 @@ class Session {
     if (peers_.size() >= kMaxPeers) return;
     peers_.emplace_back(os::connect_unix(options_.socket_path, os::Deadline::after_ms(1000)).take());
     (void)os::set_nonblocking(peers_.back().socket(), true).is_ok();
-    send(peers_.back(), MessageType::kConnectRequest, MessageType::kConnectReply,
-         [](auto& builder) { return wire::CreateConnectRequest(builder); });
+    send(peers_.back(), connect_request());
   }
 
   void one_step() {
@@ -140,34 +114,18 @@ class Session {
         return release(peer);
       case 15:
         return remove(peer);
-      case 16: {
-        const IdBytes id = numbered(input_.byte());
-        return send(peer, MessageType::kContainsRequest, MessageType::kContainsReply, [&](auto& builder) {
-          return wire::CreateContainsRequest(builder, builder.CreateString(text_of(id)));
-        });
-      }
+      case 16:
+        return send(peer, contains_request(numbered(input_.byte())));
       case 17:
-        return send(peer, MessageType::kListRequest, MessageType::kListReply,
-                    [](auto& builder) { return wire::CreateListRequest(builder); });
-      case 18: {
-        const std::uint64_t bytes = size();
-        return send(peer, MessageType::kEvictRequest, MessageType::kEvictReply,
-                    [&](auto& builder) { return wire::CreateEvictRequest(builder, bytes); });
-      }
-      case 19: {
-        const Strings ids = texts_of(some_ids());
-        return send(peer, MessageType::kRefreshLruRequest, MessageType::kRefreshLruReply, [&](auto& builder) {
-          return wire::CreateRefreshLruRequest(builder, builder.CreateVectorOfStrings(ids));
-        });
-      }
+        return send(peer, list_request());
+      case 18:
+        return send(peer, evict_request(size()));
+      case 19:
+        return send(peer, refresh_request(some_ids()));
       case 20:
         return create_and_seal(peer);
-      case 21: {
-        const auto quota = static_cast<std::int64_t>(size() * 2);
-        return send(peer, MessageType::kSetOptionsRequest, MessageType::kSetOptionsReply, [&](auto& builder) {
-          return wire::CreateSetOptionsRequest(builder, builder.CreateString("fuzz"), quota);
-        });
-      }
+      case 21:
+        return send(peer, options_request(static_cast<std::int64_t>(size() * 2)));
       case 22:
         return subscribe(peer);
       default:
@@ -179,36 +137,20 @@ class Session {
     const IdBytes id = numbered(input_.byte());
     switch (op) {
       case 24:
-      case 25: {
-        std::uint64_t data_bytes = size();
-        const bool is_plasma = op == 24;
-        const Bytes content = content_of(id, data_bytes, 0);
-        PutItem item;
-        item.id = id;
-        item.session = session_;
-        item.tree = is_plasma ? kPlasmaTree : kBytesTree;
-        item.buffers = {{content.data(), content.size()}};
-        if (is_plasma) item.buffers.push_back({content.data(), 0});
-        const PutResult result = other_->put(std::span(&item, 1), 1000, {})[0];
-        if (result.status.is_ok()) known_[id] = Known::kSealed;
+      case 25:
+        if (other_.put(id, size(), op == 24)) states_[id] = State::kSealed;
         return;
-      }
-      case 26: {
-        require(other_->remove(std::span(&id, 1), {}).is_ok(), "an object of the store can be deleted");
-        if (known_[id] != Known::kCreating) known_[id] = Known::kUnsure;  // Plasma clients may hold it
+      case 26:
+        other_.remove({id});
+        if (states_[id] != State::kCreating) states_[id] = State::kUnsure;  // Plasma clients may hold it
         return;
-      }
       case 27:
       case 28:
-        require(other_->evict(std::span(&id, 1), {}).is_ok(), "the store can be asked to spill an object");
-        return;
-      case 29: {
-        auto got = other_->get(std::span(&id, 1), 0, {});
-        if (got.is_ok()) pinned_.push_back(std::move((*got)[0]));
-        return;
-      }
+        return other_.evict(id);
+      case 29:
+        return other_.pin(id);
       case 30:
-        return pinned_.clear();
+        return other_.unpin_all();
       default:
         if (pauses_++ < kMaxPauses) ::poll(nullptr, 0, kPauseMs);
     }
@@ -226,20 +168,14 @@ class Session {
     return ids;
   }
 
-  template <class Make>
-  void send(PlasmaPeer& peer, MessageType type, std::optional<MessageType> reply, Make make) {
-    peer.send(plasma_message(type, make), reply);
-  }
+  static void send(PlasmaPeer& peer, const PlasmaRequest& request) { peer.send(request.bytes, request.reply); }
 
   void create(PlasmaPeer& peer) {
     const IdBytes id = numbered(input_.byte());
     const std::uint64_t data_bytes = size();
     const std::uint64_t metadata_bytes = input_.byte() % 40;
     const bool may_evict = metadata_bytes % 4 != 3;
-    send(peer, MessageType::kCreateRequest, MessageType::kCreateReply, [&](auto& builder) {
-      return wire::CreateCreateRequest(builder, builder.CreateString(text_of(id)), may_evict, data_bytes,
-                                       metadata_bytes, metadata_bytes == 39 ? 1 : 0);
-    });
+    send(peer, create_request(id, data_bytes, metadata_bytes, may_evict, metadata_bytes == 39 ? 1 : 0));
   }
 
   // One that it has created, or if it has none and may send nonsense, any.
@@ -260,18 +196,14 @@ class Session {
     } else if (pipelines_ && peer.waits()) {
       return;  // it could be created by then, and empty
     }
-    send(peer, MessageType::kSealRequest, MessageType::kSealReply, [&](auto& builder) {
-      const auto text = builder.CreateString(text_of(*id));
-      return wire::CreateSealRequest(builder, text, builder.CreateString("digest--"));
-    });
+    send(peer, seal_request(*id));
   }
 
   void abort(PlasmaPeer& peer) {
     const auto id = own(peer);
     if (!id) return;
     peer.created.erase(*id);
-    send(peer, MessageType::kAbortRequest, MessageType::kAbortReply,
-         [&](auto& builder) { return wire::CreateAbortRequest(builder, builder.CreateString(text_of(*id))); });
+    send(peer, abort_request(*id));
   }
 
   void get(PlasmaPeer& peer) {
@@ -279,9 +211,7 @@ class Session {
     const Ids ids = some_ids();
     const std::int64_t timeout_ms = kTimeouts[input_.byte() % kTimeouts.size()];
     peer.wanted = ids;
-    send(peer, MessageType::kGetRequest, MessageType::kGetReply, [&](auto& builder) {
-      return wire::CreateGetRequest(builder, builder.CreateVectorOfStrings(texts_of(ids)), timeout_ms);
-    });
+    send(peer, get_request(ids, timeout_ms));
   }
 
   void release(PlasmaPeer& peer) {
@@ -292,16 +222,12 @@ class Session {
       peer.may_be_cut_off = true;
     }
     peer.held.erase(id);
-    send(peer, MessageType::kReleaseRequest, std::nullopt,
-         [&](auto& builder) { return wire::CreateReleaseRequest(builder, builder.CreateString(text_of(id))); });
+    send(peer, release_request(id));
   }
 
   void remove(PlasmaPeer& peer) {
     const Ids ids = some_ids();
-    send(peer, MessageType::kDeleteRequest, MessageType::kDeleteReply, [&](auto& builder) {
-      const auto texts = builder.CreateVectorOfStrings(texts_of(ids));
-      return wire::CreateDeleteRequest(builder, static_cast<std::int32_t>(ids.size()), texts);
-    });
+    send(peer, delete_request(ids));
   }
 
   void create_and_seal(PlasmaPeer& peer) {
@@ -317,22 +243,7 @@ class Session {
       metadata.emplace_back(middle, content.end());
     }
     sealing_ = ids;
-    if (ids.size() == 1) {
-      return send(peer, MessageType::kCreateAndSealRequest, MessageType::kCreateAndSealReply, [&](auto& builder) {
-        const auto id = builder.CreateString(text_of(ids[0]));
-        const auto bytes = builder.CreateString(data[0]);
-        const auto more = builder.CreateString(metadata[0]);
-        return wire::CreateCreateAndSealRequest(builder, id, true, bytes, more, builder.CreateString("digest--"));
-      });
-    }
-    const Strings digests(ids.size(), "digest--");
-    send(peer, MessageType::kCreateAndSealBatchRequest, MessageType::kCreateAndSealBatchReply, [&](auto& builder) {
-      const auto texts = builder.CreateVectorOfStrings(texts_of(ids));
-      const auto bytes = builder.CreateVectorOfStrings(data);
-      const auto more = builder.CreateVectorOfStrings(metadata);
-      return wire::CreateCreateAndSealBatchRequest(builder, texts, true, bytes, more,
-                                                   builder.CreateVectorOfStrings(digests));
-    });
+    send(peer, create_and_seal_request(ids, data, metadata));
   }
 
   void subscribe(PlasmaPeer& peer) {
@@ -404,10 +315,10 @@ class Session {
 
   void lose_created(const PlasmaPeer& peer) {
     for (const auto& [id, place] : peer.created)
-      if (known_[id] == Known::kCreating) known_[id] = Known::kAbsent;
+      if (states_[id] == State::kCreating) states_[id] = State::kAbsent;
   }
 
-  void sealed(const IdBytes& id) { known_[id] = Known::kSealed; }
+  void sealed(const IdBytes& id) { states_[id] = doomed_.contains(id) ? State::kUnsure : State::kSealed; }
 
   void take(PlasmaPeer& peer, const PlasmaPeer::Reply& reply) {
     switch (reply.type) {
@@ -415,9 +326,10 @@ class Session {
         const auto& created = plasma_reply<wire::CreateReply>(reply.body);
         if (created.error() != wire::Error::Ok) return;
         const IdBytes id = id_of(*created.object_id());
-        require(!is_exact() || known_[id] != Known::kCreating, "one client at a time creates an object");
-        require(!is_exact() || options_.strict || known_[id] != Known::kSealed, "a sealed object stays");
-        known_[id] = Known::kCreating;
+        require(!is_exact() || states_[id] != State::kCreating, "one client at a time creates an object");
+        require(!is_exact() || options_.strict || states_[id] != State::kSealed, "a sealed object stays");
+        states_[id] = State::kCreating;
+        doomed_.erase(id);
         peer.created[id] = *created.place();
         return;
       }
@@ -428,7 +340,7 @@ class Session {
           sealed(id);
           peer.held.insert(id);
         } else if (is_exact()) {
-          known_[id] = Known::kUnsure;
+          states_[id] = State::kUnsure;
           peer.may_be_cut_off = true;  // it has lost count of what it has created
         }
         return;
@@ -440,13 +352,13 @@ class Session {
         for (const IdBytes& id : sealing_) {
           if (plasma_reply<wire::CreateAndSealBatchReply>(reply.body).error() == wire::Error::Ok) {
             sealed(id);
-          } else if (known_[id] == Known::kAbsent) {
-            known_[id] = Known::kUnsure;  // some may have been sealed before it failed
+          } else if (states_[id] == State::kAbsent) {
+            states_[id] = State::kUnsure;  // some may have been sealed before it failed
           }
         }
         return;
       case MessageType::kAbortReply:
-        known_[id_of(*plasma_reply<wire::AbortReply>(reply.body).object_id())] = Known::kAbsent;
+        states_[id_of(*plasma_reply<wire::AbortReply>(reply.body).object_id())] = State::kAbsent;
         return;
       case MessageType::kGetReply:
         return take_objects(peer, plasma_reply<wire::GetReply>(reply.body));
@@ -458,10 +370,10 @@ class Session {
       }
       case MessageType::kContainsReply: {
         const auto& answer = plasma_reply<wire::ContainsReply>(reply.body);
-        const Known known = known_[id_of(*answer.object_id())];
-        if (!is_exact() || known == Known::kUnsure) return;
-        require(answer.has_object() || options_.strict || known != Known::kSealed, "a sealed object is there");
-        require(!answer.has_object() || known == Known::kSealed, "what nobody sealed is not there");
+        const State state = states_[id_of(*answer.object_id())];
+        if (!is_exact() || state == State::kUnsure) return;
+        require(answer.has_object() || options_.strict || state != State::kSealed, "a sealed object is there");
+        require(!answer.has_object() || state == State::kSealed, "what nobody sealed is not there");
         return;
       }
       default:
@@ -482,72 +394,34 @@ class Session {
   }
 
   void deletion_answered(const IdBytes& id, wire::Error error) {
-    Known& known = known_[id];
+    State& state = states_[id];
     if (error == wire::Error::Ok) {
-      known = Known::kAbsent;
+      state = State::kAbsent;
     } else if (error == wire::Error::ObjectNonexistent) {
-      require(!is_exact() || options_.strict || known != Known::kSealed, "a sealed object can be deleted");
-      known = Known::kAbsent;
-    } else if (known == Known::kSealed) {
-      known = Known::kUnsure;
+      require(!is_exact() || options_.strict || state != State::kSealed, "a sealed object can be deleted");
+      state = State::kAbsent;
+    } else if (state == State::kSealed) {
+      state = State::kUnsure;
+    } else {
+      doomed_.insert(id);
     }
   }
 
-  // Whether `known_` is exact, because everything happens one after the other.
+  // Whether `states_` is exact, because everything happens one after the other.
   [[nodiscard]] bool is_exact() const { return !pipelines_ && !sends_nonsense_; }
 
   // ---- what must hold
 
-  void check_table() {
-    const plasma::ObjectTable& table = front_end_->table();
-    const auto& clients = front_end_->clients();
-    std::uint64_t bytes = 0;
-    std::size_t unheld = 0;
-    for (const auto& [id, object] : table.all()) {
-      bytes += object.bytes();
-      for (const plasma::ClientKey holder : object.holders) {
-        const auto client = clients.find(holder);
-        require(client != clients.end(), "nothing is held by a client that is gone");
-        require(client->second->held.contains(id), "who holds an object knows it");
-      }
-      if (!object.is_sealed) {
-        require(object.creator == 0 || object.holders.contains(object.creator), "a creator holds what it creates");
-        continue;
-      }
-      require(object.extent.memory != nullptr || (object.bytes() == 0 && object.holders.empty()),
-              "what is sealed has memory");
-      if (!object.holders.empty()) {
-        require(!object.is_in_place || object.bytes() == 0 || object.extent.pin != nullptr, "what is held is pinned");
-        continue;
-      }
-      ++unheld;
-      require(object.extent.pin == nullptr, "what nobody holds is not pinned");
-      require((object.extent.memory == nullptr) == (object.bytes() == 0), "what has no bytes leases none");
-      require(object.is_in_place || object.bytes() == 0, "a copy that nobody holds is gone");
-      require(!object.is_deletion_wanted, "what is to be deleted goes with its last holder");
-    }
-    require(bytes == table.used_bytes() && bytes <= table.capacity_bytes(), "every byte of the arena is accounted for");
-    const auto order = table.oldest(std::numeric_limits<std::uint64_t>::max());
-    require(order.size() == unheld && std::set<IdBytes>(order.begin(), order.end()).size() == unheld,
-            "what nobody holds, and nothing else, can be evicted");
+  void check() {
+    check_front_end(*front_end_);
     for (const PlasmaPeer& peer : peers_) {
       if (!is_exact() || peer.wanted.empty() || !peer.reads) continue;
-      const bool is_all_there = std::ranges::all_of(peer.wanted, [&](const IdBytes& id) {
-        const auto object = table.all().find(id);
-        return object != table.all().end() && object->second.is_sealed;
-      });
-      require(!is_all_there, "a get ends when all that it wants is there");
-    }
-    for (const auto& [key, client] : clients) {
-      for (const IdBytes& id : client->held) {
-        const auto object = table.all().find(id);
-        require(object != table.all().end() && object->second.holders.contains(key), "what a client holds is there");
-      }
+      require(!are_in_arena(*front_end_, peer.wanted), "a get ends when all that it wants is there");
     }
   }
 
   void end() {
-    pinned_.clear();
+    other_.unpin_all();
     for (PlasmaPeer& peer : peers_) {
       lose_created(peer);
       peer.hang_up();
@@ -558,7 +432,7 @@ class Session {
     require(front_end_->clients().empty(), "a client that hung up is gone");
     for (int i = 0; i < 4; ++i)
       turn();  // what was being fetched for it
-    check_table();
+    check();
     for (const auto& [id, object] : front_end_->table().all())
       require(object.is_sealed && object.holders.empty(), "nobody holds or creates anything any more");
     if (is_exact() && !options_.strict) check_all_there();
@@ -567,47 +441,24 @@ class Session {
     Ids ids;
     for (std::uint8_t i = 0; i < kIds; ++i)
       ids.push_back(numbered(i));
-    require(other_->remove(ids, {}).is_ok(), "all objects can be deleted");
-    const std::string status = other_->status({}).take();
-    require(testing::json_number(status, "objects") == 0, "nothing is left in the store");
-    other_->close();
+    other_.remove(ids);
+    other_.check_empty();
     if (++inputs_ % kInputsPerLeakCheck == 0) check_no_leak();
   }
 
   void check_all_there() {
-    for (const auto& [id, known] : known_) {
-      if (known != Known::kSealed) continue;
+    for (const auto& [id, state] : states_) {
+      if (state != State::kSealed) continue;
       connect();
       PlasmaPeer& peer = peers_.back();
-      send(peer, MessageType::kGetRequest, MessageType::kGetReply, [&](auto& builder) {
-        return wire::CreateGetRequest(builder, builder.CreateVectorOfStrings(texts_of({id})), -1);
-      });
+      send(peer, get_request({id}, -1));
       for (int i = 0; i < kMaxTurns && peers_.back().held.empty(); ++i)
         turn();
       require(peers_.back().held.contains(id), "a Plasma client gets every sealed object");
-      const auto got = other_->get(std::span(&id, 1), 0, {});
-      require(got.is_ok(), "every other client gets every sealed object");
-      const auto contents = plasma::contents_of(*(*got)[0]);
-      require(contents.has_value(), "it is an object that was put here");
-      Bytes bytes = bytes_of(contents->data.data(), contents->data.size());
-      append(bytes, bytes_of(contents->metadata.data(), contents->metadata.size()));
-      require(bytes == content_of(id, contents->data.size(), contents->metadata.size()), "with its bytes");
+      other_.check_content(id);
       peers_.clear();
       turns();
     }
-  }
-
-  // Memory and pins of front ends that ended return to the store.
-  static void check_no_leak() {
-    testing::RawClient client = store_process().client();
-    std::string status;
-    const bool is_clean = testing::eventually([&] {
-      status = client.status();
-      const auto is_none = [&](const char* key) { return testing::json_number(status, key) == 0; };
-      return is_none("blobs") && is_none("pinned_bytes") && is_none("leased_bytes") && is_none("deferred_frees");
-    });
-    if (!is_clean) std::fputs(status.c_str(), stderr);
-    require(is_clean, "front ends that ended leave nothing behind");
   }
 
   static constexpr std::uint64_t kInputsPerLeakCheck = 100;
@@ -616,13 +467,12 @@ class Session {
   FuzzInput& input_;
   plasma::Options options_;
   std::unique_ptr<plasma::FrontEnd> front_end_;
-  std::shared_ptr<Client> other_;  // of the store
-  std::uint32_t session_ = 0;
-  std::vector<std::shared_ptr<SealedObject>> pinned_;  // by the other client
+  StoreClient other_;
   std::vector<UniqueFd> subscriptions_;
   std::deque<PlasmaPeer> peers_;
-  std::map<IdBytes, Known> known_;
-  Ids sealing_;  // by the request that was sent last
+  std::map<IdBytes, State> states_;
+  std::set<IdBytes> doomed_;  // being created, but already to be deleted
+  Ids sealing_;               // by the request that was sent last
   bool pipelines_ = false;
   bool sends_nonsense_ = false;
   int pauses_ = 0;

@@ -99,7 +99,7 @@ def end_front_ends(address: str) -> list[int]:
 
 def _front_ends(address: str) -> dict[int, bool]:
     """This user's front ends of the store at an address, and whether each starts another one when that dies."""
-    found: dict[int, bool] = {}
+    front_ends: dict[int, bool] = {}
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -110,5 +110,5 @@ def _front_ends(address: str) -> dict[int, bool]:
         except OSError:
             continue  # it has exited
         if Path(words[0]).name == _PROGRAM and address in words:
-            found[int(name)] = _SUPERVISED in words
-    return found
+            front_ends[int(name)] = _SUPERVISED in words
+    return front_ends
