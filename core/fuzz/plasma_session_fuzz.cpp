@@ -138,7 +138,7 @@ class Session {
     switch (op) {
       case 24:
       case 25:
-        if (other_.put(id, size(), op == 24)) states_[id] = State::kSealed;
+        if (other_.put(id, size(), op == 24)) sealed(id);
         return;
       case 26:
         other_.remove({id});
@@ -318,6 +318,10 @@ class Session {
       if (states_[id] == State::kCreating) states_[id] = State::kAbsent;
   }
 
+  void put(const IdBytes& id) {  // as a whole, under an ID that was free
+    doomed_.erase(id);
+    sealed(id);
+  }
   void sealed(const IdBytes& id) { states_[id] = doomed_.contains(id) ? State::kUnsure : State::kSealed; }
 
   void take(PlasmaPeer& peer, const PlasmaPeer::Reply& reply) {
@@ -346,12 +350,12 @@ class Session {
         return;
       }
       case MessageType::kCreateAndSealReply:
-        if (plasma_reply<wire::CreateAndSealReply>(reply.body).error() == wire::Error::Ok) sealed(sealing_[0]);
+        if (plasma_reply<wire::CreateAndSealReply>(reply.body).error() == wire::Error::Ok) put(sealing_[0]);
         return;
       case MessageType::kCreateAndSealBatchReply:
         for (const IdBytes& id : sealing_) {
           if (plasma_reply<wire::CreateAndSealBatchReply>(reply.body).error() == wire::Error::Ok) {
-            sealed(id);
+            put(id);
           } else if (states_[id] == State::kAbsent) {
             states_[id] = State::kUnsure;  // some may have been sealed before it failed
           }
@@ -400,10 +404,9 @@ class Session {
     } else if (error == wire::Error::ObjectNonexistent) {
       require(!is_exact() || options_.strict || state != State::kSealed, "a sealed object can be deleted");
       state = State::kAbsent;
-    } else if (state == State::kSealed) {
-      state = State::kUnsure;
     } else {
       doomed_.insert(id);
+      if (state == State::kSealed) state = State::kUnsure;
     }
   }
 
@@ -471,7 +474,7 @@ class Session {
   std::vector<UniqueFd> subscriptions_;
   std::deque<PlasmaPeer> peers_;
   std::map<IdBytes, State> states_;
-  std::set<IdBytes> doomed_;  // being created, but already to be deleted
+  std::set<IdBytes> doomed_;  // held, and to be deleted when they no longer are
   Ids sealing_;               // by the request that was sent last
   bool pipelines_ = false;
   bool sends_nonsense_ = false;
