@@ -142,7 +142,9 @@ class Session {
         return;
       case 26:
         other_.remove({id});
-        if (states_[id] != State::kCreating) states_[id] = State::kUnsure;  // Plasma clients may hold it
+        if (states_[id] == State::kCreating) return;
+        states_[id] = State::kUnsure;  // Plasma clients may hold it
+        doomed_.erase(id);             // what is put from now on is not to be deleted
         return;
       case 27:
       case 28:
@@ -361,9 +363,11 @@ class Session {
           }
         }
         return;
-      case MessageType::kAbortReply:
-        states_[id_of(*plasma_reply<wire::AbortReply>(reply.body).object_id())] = State::kAbsent;
+      case MessageType::kAbortReply: {
+        State& state = states_[id_of(*plasma_reply<wire::AbortReply>(reply.body).object_id())];
+        if (state == State::kCreating) state = State::kAbsent;  // else others have put it meanwhile
         return;
+      }
       case MessageType::kGetReply:
         return take_objects(peer, plasma_reply<wire::GetReply>(reply.body));
       case MessageType::kDeleteReply: {

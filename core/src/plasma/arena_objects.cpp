@@ -93,6 +93,12 @@ bool ArenaObjects::release(ClientChannel& client, const IdBytes& id) {
 void ArenaObjects::unheld(const IdBytes& id, Object& object) {
   if (!object.is_sealed || !object.holders.empty()) return;
   if (object.is_deletion_wanted) {
+    const auto generation = arena_->generation(id);
+    if (generation && *generation != object.generation) {  // others deleted it, and put another: that one stays
+      table_->erase(id);
+      notifications_->deleted(id);
+      return;
+    }
     if (remove(id) != Error::kOk) log_debug("object ", to_hex(id), " was deleted while its deletion was deferred");
     return;
   }
