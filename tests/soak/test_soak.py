@@ -24,12 +24,11 @@ import pytest
 from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot.errors import EntrepotError, ObjectNotFound
 
-from benchmarks.harness.plasma_connection import PlasmaConnection
-
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "core"))
 
 from journal import content, read_journal, violations
+from plasma_checks import check_plasma_objects
 from plasma_front_end import SoakFrontEnd
 from pressure import Pressure
 from soak_run import CLIENTS, Soak, wait_until
@@ -116,26 +115,6 @@ def check_model(store: entrepot.Store, folder: Path) -> int:
                 value = np.frombuffer(value.data, dtype=np.uint8)
             assert np.array_equal(value, content(key, state.size)), f"{key} has other content"
             checked_count += 1
-    return checked_count
-
-
-def check_plasma_objects(store: entrepot.Store, socket: Path, folder: Path) -> int:
-    """Check the same for what Plasma clients put, as they see it."""
-    checked_count = 0
-    connection = PlasmaConnection(socket)
-    for path in sorted(folder.glob("plasma-*.journal")):
-        for key, state in read_journal(path).items():
-            oid = store.derive(key).binary
-            (value,) = connection.get([oid], 10_000 if state.must_exist else 0)
-            if value is None:
-                assert not state.must_exist, f"a Plasma client does not find {key}, which was sealed and never deleted"
-                continue
-            assert not state.must_not_exist, f"a Plasma client finds {key}, which was deleted"
-            assert bytes(value[0]) == content(key, state.size).tobytes(), f"{key} has other content for Plasma clients"
-            assert bytes(value[1]) == key.encode(), f"{key} has other metadata"
-            connection.release(oid)
-            checked_count += 1
-    connection.close()
     return checked_count
 
 
