@@ -63,10 +63,10 @@ class PlasmaWorker:
         except OutOfMemory:
             self.release_all()
             self.delete()
-        except OSError:
-            self.connect_again()
         except (StoreUnavailable, Timeout):
             time.sleep(0.05)  # the daemon is being restarted, and this client's own timeout expired
+        except OSError:
+            self.connect_again()
 
     def connect_again(self) -> None:
         """After the front end's death, nobody pins what was held."""
