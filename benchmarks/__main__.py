@@ -15,6 +15,7 @@ from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
 from benchmarks.commands.placement import add_placement
 from benchmarks.commands.plasma_python import add_plasma_python
+from benchmarks.commands.plasma_restart import add_plasma_restart
 from benchmarks.commands.plasma_server import add_plasma_server
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
@@ -46,6 +47,7 @@ def main() -> int:
     add_zero_copy(commands)
     add_plasma_python(commands)
     add_plasma_server(commands)
+    add_plasma_restart(commands)
     add_handoff(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)

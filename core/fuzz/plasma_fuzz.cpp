@@ -5,10 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fuzz/fuzz_input.h"
+#include "fuzz/plasma_wire.h"
 #include "plasma/message_reader.h"
 #include "plasma/messages.h"
-#include "plasma/plasma_generated.h"
 #include "plasma/replies.h"
 
 namespace entrepot::fuzz {
@@ -71,39 +70,22 @@ Bytes in_pieces(const Bytes& stream) {
   return input;
 }
 
-template <class Table>
-Bytes message(plasma::MessageType type, flatbuffers::FlatBufferBuilder& builder, flatbuffers::Offset<Table> root) {
-  builder.Finish(root);
-  const std::int64_t header[] = {plasma::kProtocolVersion, static_cast<std::int64_t>(type), builder.GetSize()};
-  Bytes bytes = bytes_of(header, sizeof header);
-  append(bytes, bytes_of(builder.GetBufferPointer(), builder.GetSize()));
-  return bytes;
-}
-
 }  // namespace
 
 std::vector<Bytes> seeds() {
   using plasma::MessageType;
   const std::string id(kIdBytes, 'i');
-  Bytes stream;
-  {
-    flatbuffers::FlatBufferBuilder builder;
-    const auto text = builder.CreateString(id);
-    append(stream, message(MessageType::kCreateRequest, builder,
-                           plasma::wire::CreateCreateRequest(builder, text, true, 100, 7, 0)));
-  }
-  {
-    flatbuffers::FlatBufferBuilder builder;
-    const auto ids = builder.CreateVectorOfStrings(std::vector<std::string>{id, id});
-    append(stream, message(MessageType::kGetRequest, builder, plasma::wire::CreateGetRequest(builder, ids, 50)));
-  }
-  {
-    flatbuffers::FlatBufferBuilder builder;
-    const auto ids = builder.CreateVectorOfStrings(std::vector<std::string>{id, id});
-    const auto texts = builder.CreateVectorOfStrings(std::vector<std::string>{"data", "more"});
-    append(stream, message(MessageType::kCreateAndSealBatchRequest, builder,
-                           plasma::wire::CreateCreateAndSealBatchRequest(builder, ids, true, texts, texts, texts)));
-  }
+  Bytes stream = plasma_message(MessageType::kCreateRequest, [&](auto& builder) {
+    return wire::CreateCreateRequest(builder, builder.CreateString(id), true, 100, 7, 0);
+  });
+  append(stream, plasma_message(MessageType::kGetRequest, [&](auto& builder) {
+           return wire::CreateGetRequest(builder, builder.CreateVectorOfStrings(Strings{id, id}), 50);
+         }));
+  append(stream, plasma_message(MessageType::kCreateAndSealBatchRequest, [&](auto& builder) {
+           const auto ids = builder.CreateVectorOfStrings(Strings{id, id});
+           const auto texts = builder.CreateVectorOfStrings(Strings{"data", "more"});
+           return wire::CreateCreateAndSealBatchRequest(builder, ids, true, texts, texts, texts);
+         }));
   return {in_pieces(stream), in_pieces(Bytes(stream.begin(), stream.begin() + 24))};
 }
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
+import signal
 import socket
 import struct
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from typing import Any
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.timeout(120)
@@ -116,8 +120,6 @@ def test_a_client_that_never_reads_stops_nobody(new_front_end: Any) -> None:
 
 
 def test_a_thousand_connections(new_front_end: Any, wait_until: Callable[..., None]) -> None:
-    import psutil
-
     front_end = new_front_end(16 * MIB)
     process = psutil.Process(front_end.process.pid)
     before = process.num_fds()
@@ -127,10 +129,29 @@ def test_a_thousand_connections(new_front_end: Any, wait_until: Callable[..., No
     wait_until(lambda: process.num_fds() <= before, "the descriptors to be closed")
 
 
-def test_requests_of_a_stopped_client_hold_up_nobody(new_front_end: Any, stock_client: Any) -> None:
-    import os
-    import signal
+def test_without_descriptors_clients_wait_and_the_others_are_served(new_front_end: Any) -> None:
+    front_end = new_front_end(16 * MIB)
+    pid = front_end.process.pid
+    with closing(connected(front_end)) as first:
+        assert answers(first)
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds() + 2, before[1]))
+        with ExitStack() as stack:
+            early = [stack.enter_context(closing(connected(front_end))) for _ in range(2)]
+            assert all(answers(peer) for peer in early)
+            late = stack.enter_context(closing(connected(front_end)))
+            late.sendall(frame(CONNECT))
+            late.settimeout(0.5)  # several of the front end's attempts
+            with pytest.raises(TimeoutError):
+                late.recv(1)
+            assert answers(first)
+            early[0].close()
+            late.settimeout(60)
+            assert answers(late)
+    assert front_end.log().count("Too many open files") == 1  # not one line for each attempt
 
+
+def test_requests_of_a_stopped_client_hold_up_nobody(new_front_end: Any, stock_client: Any) -> None:
     front_end = new_front_end(64 * MIB)
     stopped, other = stock_client(front_end), stock_client(front_end)
     stopped.run(f"b = client.create(oid(1), {MIB})")

@@ -10,6 +10,8 @@ from typing import Any
 import entrepot
 import pytest
 
+from benchmarks.commands.plasma_restart import restart_milliseconds
+
 pytestmark = pytest.mark.timeout(120)
 
 MIB = 1 << 20
@@ -58,6 +60,11 @@ def loaded(stock_client: Callable[[Any], Any], front_end: Any) -> Any:
     client = stock_client(front_end)
     client.run(LOAD)
     return client
+
+
+def test_the_time_until_then_can_be_measured() -> None:
+    (milliseconds,) = restart_milliseconds(1, 50)  # which reads every object and compares its bytes
+    assert milliseconds > 0
 
 
 @pytest.mark.parametrize("with_daemon", [False, True], ids=["front end", "front end and daemon"])

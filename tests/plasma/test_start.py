@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from entrepot._daemon import plasma_front_end
 from entrepot._daemon.launcher import is_listening
 from entrepot.cli import main
 
@@ -47,8 +48,55 @@ def test_it_serves_is_started_again_and_ends_with_the_store(
         )
         assert main([*start[:5], "--plasma", str(socket)]) != 0  # something listens there
     finally:
-        main(["stop", "--address", address])
-    wait_until(lambda: not front_ends(socket), "the front end to end with the store")
+        assert main(["stop", "--address", address]) == 0
+    assert not front_ends(socket)
+
+
+def test_when_what_starts_it_again_is_killed_it_ends_and_can_be_started_anew(
+    socket_folder: Path, wait_until: Callable[..., None]
+) -> None:
+    address, socket = f"unix://{socket_folder}/store.sock", socket_folder / "plasma.sock"
+    start = ["start", "--size", "64MiB", "--address", address, "--plasma", str(socket), "--plasma-size", "32MiB"]
+    assert main(start) == 0
+    try:
+        supervisor, child = front_ends(socket)
+        os.kill(supervisor, signal.SIGKILL)
+        wait_until(lambda: not front_ends(socket), "the front end to end with it")
+        assert main(start) == 0
+        again = front_ends(socket)
+        assert len(again) == 2
+        assert not {supervisor, child} & set(again)
+    finally:
+        assert main(["stop", "--address", address]) == 0
+
+
+def test_an_occupied_socket_is_refused_by_who_listens_there(
+    daemon: Any, new_front_end: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    front_end = new_front_end(16 << 20)
+    assert main(["start", "--address", daemon.address, "--plasma", str(front_end.socket)]) != 0
+    assert f"something listens there already; end it first (kill {front_end.process.pid})" in capsys.readouterr().err
+
+
+def test_a_front_end_that_does_not_end_with_its_store_is_named(
+    socket_folder: Path,
+    wait_until: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plasma_front_end, "END_SECONDS", 0.2)
+    address, socket = f"unix://{socket_folder}/store.sock", socket_folder / "plasma.sock"
+    assert main(["start", "--size", "64MiB", "--address", address, "--plasma", str(socket)]) == 0
+    child = max(front_ends(socket))
+    os.kill(child, signal.SIGSTOP)
+    try:
+        assert main(["stop", "--address", address]) != 0
+        error = capsys.readouterr().err
+        assert str(child) in error
+        assert f"kill -CONT {child}" in error
+    finally:
+        os.kill(child, signal.SIGCONT)
+    wait_until(lambda: not front_ends(socket), "the front end to end once it goes on")
 
 
 def test_a_size_without_a_socket_is_refused(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import entrepot
 import psutil
 import pytest
 from plasma_wire import HEADER, WireClient, decode, frame
@@ -87,6 +88,21 @@ def test_what_is_sealed_stays_as_it_is(new_front_end: Any, request_name: str) ->
         client.send(f"{request_name}Request", object_id=oid(1))
         assert client.is_cut_off()
         assert has(other, 1)
+
+
+def test_a_deferred_deletion_spares_what_others_put_meanwhile(daemon: Any, new_front_end: Any) -> None:
+    front_end = new_front_end(16 * MIB)
+    with WireClient(front_end.socket) as client, entrepot.connect(daemon.address) as store:
+        assert put(client, 1, "first") == OK
+        assert place(client, 1)["data_size"] == 5  # held from now on
+        os.close(client.take_descriptor())
+        assert client.ask("Delete", count=1, object_ids=[oid(1)])["errors"] == ["ObjectInUse"]
+        store_id = entrepot.ObjectID(oid(1).encode())
+        assert store.delete(store_id)
+        store.put(b"second", id=store_id)
+        client.send("ReleaseRequest", object_id=oid(1))
+        assert has(client, 1)
+        assert store.get(store_id) == b"second"
 
 
 def test_create_and_seal(new_front_end: Any) -> None:

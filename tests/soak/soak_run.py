@@ -25,12 +25,14 @@ import entrepot
 from entrepot._daemon.launcher import daemon_binary
 from entrepot.errors import EntrepotError, StoreUnavailable, Timeout
 from journal import count_compared
+from plasma_front_end import SoakFrontEnd
 from pressure import Pressure
 from stalls import Report, Span, read_pauses
 from store_processes import describe_duplicates, pid_of
 from unread_log import UnreadLog
 
 CLIENTS = 8
+PLASMA_CLIENTS = 2
 PROBES = ("reads", "puts", "timer")
 LONG_SECONDS = (6.2, 7.5)  # longer than any timeout of the store
 CHECK_SECONDS = 0.1  # between two checks for a second daemon
@@ -53,7 +55,14 @@ class Soak:
     """Starts workers and probes, causes events, and records when each took place."""
 
     def __init__(
-        self, address: str, folder: Path, report: Report, log: UnreadLog, pressure: Pressure, store: entrepot.Store
+        self,
+        address: str,
+        folder: Path,
+        report: Report,
+        log: UnreadLog,
+        pressure: Pressure,
+        store: entrepot.Store,
+        front_end: SoakFrontEnd,
     ) -> None:
         self.address = address
         self.folder = folder
@@ -62,7 +71,8 @@ class Soak:
         self.log = log
         self.pressure = pressure
         self.store = store
-        self.workers: dict[int, subprocess.Popen[bytes]] = {}
+        self.front_end = front_end
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.probes: dict[str, subprocess.Popen[bytes]] = {}
         self.spans: list[Span] = []
         self.stops: dict[str, threading.Thread] = {}  # by role: one stop per role at a time
@@ -80,6 +90,8 @@ class Soak:
             "stop client, long": (lambda: self.stop("client", self.long_seconds()), 2),
             "stop daemon, long": (lambda: self.stop("daemon", self.long_seconds()), 1),
             "stop keeper, long": (lambda: self.stop("keeper", self.long_seconds()), 2),
+            "kill front end": (self.kill_front_end, 10),
+            "stop front end": (lambda: self.stop("front end", self.random_seconds()), 6),
             "nonsense": (self.send_garbage, 4),
             "little memory": (self.limit_memory, 8),
             "log read or not": (self.toggle_log_reader, 6),
@@ -98,28 +110,34 @@ class Soak:
             command = [sys.executable, str(Path(__file__).with_name(script)), *map(str, arguments)]
             return subprocess.Popen(command, stderr=stderr)
 
-    def start(self, number: int) -> None:
+    def start(self, name: str) -> None:
+        """Start a client: a number is one of the store, ``plasma-`` and a number one of the front end."""
         seed = self.rng.randrange(1 << 30)
-        self.workers[number] = self.spawn(
-            "worker.py", str(number), self.address, self.folder, number, seed, self.report.load
-        )
+        if name.startswith("plasma-"):
+            socket = self.front_end.socket
+            self.workers[name] = self.spawn("plasma_worker.py", name, self.address, socket, self.folder, name, seed)
+        else:
+            self.workers[name] = self.spawn("worker.py", name, self.address, self.folder, name, seed, self.report.load)
 
     def start_all(self) -> None:
         for kind in PROBES:
             self.probes[kind] = self.spawn("probe.py", f"probe-{kind}", kind, self.address, self.folder)
         for kind in PROBES:
             wait_until((self.folder / f"probe-{kind}.ready").exists, 30, f"the probe {kind} to work")
-        for number in range(CLIENTS):
-            self.start(number)
+        self.front_end.start()
+        wait_until(self.front_end.is_listening, 30, "the front end to listen")
+        for name in [*map(str, range(CLIENTS)), *(f"plasma-{number}" for number in range(PLASMA_CLIENTS))]:
+            self.start(name)
         self.duplicate_checker.start()
 
     def check_alive(self) -> None:
-        processes = {str(number): worker for number, worker in self.workers.items()}
+        processes = dict(self.workers)
         processes |= {f"probe-{kind}": probe for kind, probe in self.probes.items()}
         for name, process in processes.items():
             code = process.poll()
             error = (self.folder / f"{name}.err").read_text(errors="replace")
             assert code is None, f"{name} ended by itself with {code}:\n{error[-4000:]}"
+        assert not self.front_end.problem(), self.front_end.problem()
 
     def end(self) -> None:
         """Let everything continue, and wait for the clients to finish."""
@@ -172,11 +190,26 @@ class Soak:
         return self.rng.uniform(*LONG_SECONDS)
 
     def kill_client(self) -> None:
-        number = self.rng.choice(sorted(self.workers))
+        name = self.rng.choice(sorted(self.workers))
         span = self.begin("kill client")
-        self.workers[number].kill()
-        self.workers[number].wait()
-        self.start(number)
+        self.workers[name].kill()
+        self.workers[name].wait()
+        self.start(name)
+        span.end = time.monotonic()
+
+    def kill_front_end(self) -> None:
+        """Kill the process that serves; another one serves a moment later."""
+        pid = self.front_end.pid()
+        if pid == 0:
+            return  # it is being started again
+        span = self.begin("kill front end")
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(
+            lambda: self.front_end.pid() not in (0, pid) and self.front_end.is_listening(),
+            60,
+            f"a new front end for the killed {pid}",
+        )
         span.end = time.monotonic()
 
     def kill(self, role: str) -> None:
@@ -203,8 +236,10 @@ class Soak:
     def stop(self, role: str, seconds: float) -> None:
         if role in self.stops and self.stops[role].is_alive():
             self.stops[role].join()
-        pid = self.workers[self.rng.choice(sorted(self.workers))].pid if role == "client" else 0
-        pid = pid or pid_of(self.address, role)
+        if role == "client":
+            pid = self.workers[self.rng.choice(sorted(self.workers))].pid
+        else:
+            pid = self.front_end.pid() if role == "front end" else pid_of(self.address, role)
         try:
             pidfd = os.pidfd_open(pid) if pid else -1
         except ProcessLookupError:

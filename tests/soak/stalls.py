@@ -96,6 +96,7 @@ class Report:
         probe_rounds: how often each probe did its work.
         values_checked: minimum number of values that the clients compared.
         objects_at_end: number of objects in the store at the end, all correct.
+        plasma_objects_at_end: number of these that Plasma clients put, all correct as they see them.
         second_daemons: how often more than one daemon, or more than one store, was seen.
         looks_for_second_daemons: number of those checks.
         log_lines_dropped: according to the log itself, and according to ``status``.
@@ -115,6 +116,7 @@ class Report:
     probe_rounds: dict[str, int] = field(default_factory=dict[str, int])
     values_checked: int = 0
     objects_at_end: int = 0
+    plasma_objects_at_end: int = 0
     second_daemons: int = 0
     looks_for_second_daemons: int = 0
     log_lines_dropped: dict[str, int] = field(default_factory=dict[str, int])
@@ -162,7 +164,8 @@ class Report:
             f"soak, {self.load}: {self.seconds:.0f} s, seed {self.seed}",
             "events           " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.events.items())),
             *(f"not tried        {kind}: {why}" for kind, why in self.not_tried.items()),
-            f"values           {self.values_checked} checked by clients, {self.objects_at_end} right at the end",
+            f"values           {self.values_checked} checked by clients, {self.objects_at_end} right at the end, "
+            f"{self.plasma_objects_at_end} of them for Plasma clients",
             f"second daemons   {self.second_daemons} in {self.looks_for_second_daemons} looks",
             f"log lines lost   {self.log_lines_dropped}",
             f"memory limit     met {self.memory_limit_met} times",

@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import entrepot
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from journal import Journal, count_compared, read_journal, violations
+from journal import Journal, content, count_compared, read_journal, violations
+from plasma_checks import check_plasma_objects
+from plasma_front_end import SoakFrontEnd
 from stalls import Report, Span, read_pauses, stall
 from store_processes import describe_duplicates, pid_of, store_locks, store_processes
+
+from benchmarks.harness.plasma_connection import PlasmaConnection
 
 
 @pytest.fixture
@@ -131,3 +136,46 @@ def test_a_journal_tells_what_must_be_there(tmp_path: Path) -> None:
     assert violations(path) == []
     journal.write("E", "a came back with other content")
     assert violations(path) == ["a came back with other content"]
+
+
+@pytest.fixture
+def plasma(daemon: Any, tmp_path: Path) -> Iterator[Callable[[list[tuple[object, ...]], str, bytes], int]]:
+    """``plasma(journal, key, data)``: put an object as a Plasma client, and check it against a journal."""
+    front_end = SoakFrontEnd(daemon.address, tmp_path, 16 << 20)
+    front_end.start()
+
+    def check(lines: list[tuple[object, ...]], key: str, data: bytes) -> int:
+        with entrepot.connect(daemon.address, scope="soak", session="") as store:
+            connection = PlasmaConnection(front_end.socket)
+            connection.create_and_seal(store.derive(key).binary, data, key.encode())
+            connection.close()
+            journal = Journal(tmp_path / "plasma-0.journal")
+            for words in lines:
+                journal.write(*words)
+            return check_plasma_objects(store, front_end.socket, tmp_path, wait_ms=50)
+
+    try:
+        yield check
+    finally:
+        front_end.end()
+
+
+PUT_A: list[tuple[object, ...]] = [("P", "a", 100), ("p", "a")]
+
+
+def test_a_plasma_object_that_is_right_is_counted(plasma: Any) -> None:
+    assert plasma(PUT_A, "a", content("a", 100).tobytes()) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "data", "complaint"),
+    [
+        ([*PUT_A, ("P", "b", 5), ("p", "b")], content("a", 100).tobytes(), "does not find b"),
+        ([*PUT_A, ("D", "a"), ("d", "a")], content("a", 100).tobytes(), "finds a, which was deleted"),
+        (PUT_A, bytes(100), "a has other content"),
+    ],
+    ids=["lost", "not deleted", "wrong"],
+)
+def test_a_plasma_object_that_is_not_is_known(plasma: Any, lines: Any, data: bytes, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        plasma(lines, "a", data)

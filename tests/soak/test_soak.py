@@ -1,4 +1,5 @@
-"""Eight clients with random operations; kills, stops, upgrades, memory pressure and an unread log; and what must hold.
+"""Ten clients, two of them Plasma's, and what must hold whatever they do: kills, stops, upgrades, memory pressure, an
+unread log.
 
 A model says what must exist, probes measure who is delayed, the kernel is asked how many daemons there are. Run once
 with a store whose memory holds everything, and once with one that spills most of it.
@@ -20,12 +21,15 @@ from pathlib import Path
 import entrepot
 import numpy as np
 import pytest
+from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot.errors import EntrepotError, ObjectNotFound
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "core"))
 
 from journal import content, read_journal, violations
+from plasma_checks import check_plasma_objects
+from plasma_front_end import SoakFrontEnd
 from pressure import Pressure
 from soak_run import CLIENTS, Soak, wait_until
 from stalls import Report
@@ -34,6 +38,7 @@ from unread_log import UnreadLog
 
 SECONDS = float(os.environ.get("ENTREPOT_SOAK_SECONDS", "20"))
 SEED = int(os.environ.get("ENTREPOT_SOAK_SEED", str(int(time.time()))))
+PLASMA_BYTES = {"memory": 64 << 20, "spilling": 16 << 20}
 REPORTS = Path(__file__).parent.parent.parent / "build" / "soak"
 
 
@@ -106,6 +111,8 @@ def check_model(store: entrepot.Store, folder: Path) -> int:
                 assert not state.must_exist, f"{key} was sealed and never deleted, and is lost"
                 continue
             assert not state.must_not_exist, f"{key} was deleted and is still there"
+            if isinstance(value, PlasmaObject):
+                value = np.frombuffer(value.data, dtype=np.uint8)
             assert np.array_equal(value, content(key, state.size)), f"{key} has other content"
             checked_count += 1
     return checked_count
@@ -132,7 +139,8 @@ def test_nothing_is_lost_nothing_leaks_and_nobody_is_kept_waiting(
     print(f"\nENTREPOT_SOAK_SEED={SEED} ENTREPOT_SOAK_SECONDS={SECONDS:g}, {load}")
     store = entrepot.connect(address, scope="soak", session="")
     report = Report(load, SEED)
-    soak = Soak(address, folder, report, log, pressure, store)
+    front_end = SoakFrontEnd(address, tmp_path, PLASMA_BYTES[load])
+    soak = Soak(address, folder, report, log, pressure, store, front_end)
     try:
         try:
             soak.start_all()
@@ -142,10 +150,12 @@ def test_nothing_is_lost_nothing_leaks_and_nobody_is_kept_waiting(
         soak.check_duplicates()
         soak.judge()
         report.objects_at_end = check_model(store, folder)
+        report.plasma_objects_at_end = check_plasma_objects(store, front_end.socket, folder)
     except AssertionError as error:
         report.broken.append(str(error))
         raise
     finally:
+        front_end.end()
         report.log_lines_dropped["told by the log"] = log.lines_dropped()
         print(report.write(REPORTS))
     operations = sum(len(path.read_text().splitlines()) for path in folder.glob("*.journal"))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import entrepot
 import numpy as np
+from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot.errors import ObjectNotFound, StoreFull, StoreUnavailable, Timeout
 from journal import Journal, content, read_journal, recent_sizes
 
@@ -162,6 +163,8 @@ class Worker:
         self.compared_count += 1
         if self.compared_count % VALUES_PER_LINE == 0:
             self.journal.write("V", VALUES_PER_LINE)
+        if isinstance(value, PlasmaObject):
+            value = np.frombuffer(value.data, dtype=np.uint8)
         if not isinstance(value, np.ndarray) or not np.array_equal(value, content(key, size)):
             self.journal.write("E", f"{key} of {size} bytes came back with other content")
 

@@ -80,6 +80,7 @@ struct PutResult {
 struct InPlaceSeal {
   Status status;
   std::uint32_t generation = 0;
+  bool is_leased = true;  // the range still is; false: the store has taken it over, or may have
   // The object's pin, taken with the seal, so that its memory stays as it is. Null: it was not sealed, or holds no bytes.
   std::shared_ptr<HeldPin> pin;
 };

@@ -54,7 +54,10 @@ InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& ob
   }
   if (!reply.is_ok()) {
     // It may have been sealed anyway, and pinned: neither range nor position is used again.
-    if (bytes > 0) leases_.sealed(range);
+    if (bytes > 0) {
+      leases_.sealed(range);
+      sealed.is_leased = false;
+    }
     sealed.status = reply.status();
     return sealed;
   }
@@ -67,7 +70,10 @@ InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& ob
   } else {
     pinned_->cancel(pin_position);
   }
-  if (result.code == Code::kOk) leases_.sealed(range);
+  if (result.code == Code::kOk) {
+    leases_.sealed(range);
+    sealed.is_leased = false;
+  }
   return_unneeded_leases(interrupt);
   return sealed;
 }

@@ -10,7 +10,7 @@ void LostObjects::add(std::vector<std::uint64_t> fingerprints) {
   for (std::uint64_t& fingerprint : fingerprints)
     fingerprint &= ~kFoundAgain;
   std::ranges::sort(fingerprints);
-  fingerprints.erase(std::ranges::unique(fingerprints).begin(), fingerprints.end());
+  fingerprints.erase(std::unique(fingerprints.begin(), fingerprints.end()), fingerprints.end());
   if (fingerprints.empty()) return;
   fingerprints.shrink_to_fit();
   size_ += fingerprints.size();

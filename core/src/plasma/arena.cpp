@@ -221,6 +221,7 @@ Status Arena::seal(const IdBytes& id, Object& object) {
   const std::array<std::uint64_t, 2> lengths{object.data_bytes, object.metadata_bytes};
   InPlaceSeal sealed = client_->seal_in_place(memory->range, spec, lengths, interrupt_check());
   object.generation = sealed.generation;
+  if (!sealed.is_leased) memory->is_leased = false;
   if (!sealed.pin && object.bytes() > 0 && (sealed.status.is_ok() || sealed.status.code() == Code::kObjectExists)) {
     // After a reconnect, it may be this very one, sealed by the request that was sent before.
     const Result<StoredObject> stored = find(id);

@@ -59,14 +59,19 @@ Object* ArenaObjects::usable(const IdBytes& id) {
     is_here = extent && extent->segment == object->extent.segment && extent->offset == object->extent.offset;
     if (is_here) object->extent = *std::move(extent);
   }
+  if (is_here && object->extent.memory == nullptr) {
+    if (auto extent = arena_->lease_at_hand(0)) object->extent = *std::move(extent);
+    is_here = object->extent.memory != nullptr;
+  }
   if (is_here) return object;
-  table_->erase(id);  // deleted, replaced, or moved by the store
+  table_->erase(id);  // deleted, replaced, or moved by the store, or without bytes and no place for them at hand
   return nullptr;
 }
 
 bool ArenaObjects::is_present(const IdBytes& id) {
   const Object* const object = table_->find(id);
-  if (object != nullptr && (!object->is_sealed || !object->holders.empty())) return object->is_sealed;
+  if (object != nullptr && object->is_sealed && !object->holders.empty()) return true;
+  // While it is created here, or copied from the store, others may have sealed it there.
   return arena_->exists(id);
 }
 
@@ -88,12 +93,19 @@ bool ArenaObjects::release(ClientChannel& client, const IdBytes& id) {
 void ArenaObjects::unheld(const IdBytes& id, Object& object) {
   if (!object.is_sealed || !object.holders.empty()) return;
   if (object.is_deletion_wanted) {
+    const auto generation = arena_->generation(id);
+    if (generation && *generation != object.generation) {  // others deleted it, and put another: that one stays
+      table_->erase(id);
+      notifications_->deleted(id);
+      return;
+    }
     if (remove(id) != Error::kOk) log_debug("object ", to_hex(id), " was deleted while its deletion was deferred");
     return;
   }
   // The store can neither spill a copy nor give its memory to others, and has the original.
   if (!object.is_in_place && object.bytes() > 0) return table_->erase(id);
   object.extent.pin.reset();
+  if (object.bytes() == 0) object.extent = {};  // the least that can be leased is more than it needs
 }
 
 void ArenaObjects::drop_if_unneeded(const IdBytes& id) {

@@ -14,7 +14,6 @@
 namespace entrepot::plasma {
 namespace {
 
-constexpr int kThreads = 3;
 constexpr int kBacklog = 1024;
 constexpr std::uint64_t kAcceptAgainNs = 100'000'000;
 constexpr std::uint64_t kStoreLookNs = 1'000'000'000;
@@ -23,12 +22,12 @@ constexpr std::uint64_t kMaxMessageBytes = (1ULL << 31) - 1;  // FlatBuffers' ow
 
 }  // namespace
 
-Result<std::unique_ptr<FrontEnd>> FrontEnd::start(const Options& options) {
+Result<std::unique_ptr<FrontEnd>> FrontEnd::start(const Options& options, int threads) {
   RETURN_IF_ERROR(os::check_folder_safe(os::folder_of(options.socket_path)));
   ASSIGN_OR_RETURN(os::Poller poller, os::Poller::create());
   ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT}));
   ASSIGN_OR_RETURN(auto arena, Arena::connect({options.store_path, options.capacity_bytes, options.isolate}));
-  ASSIGN_OR_RETURN(auto worker, StoreWorker::start(kThreads));
+  ASSIGN_OR_RETURN(auto worker, StoreWorker::start(threads));
   ASSIGN_OR_RETURN(UniqueFd listening, os::listen_unix(options.socket_path, kBacklog));
   std::unique_ptr<FrontEnd> front_end(new FrontEnd(options, std::move(poller), std::move(listening), std::move(signals),
                                                    std::move(arena), std::move(worker)));
@@ -94,15 +93,17 @@ void FrontEnd::look_at_store(std::uint64_t now_ns) {
 }
 
 Status FrontEnd::run() {
-  while (!ends_) {
-    RETURN_IF_ERROR(loop_.dispatch());
-    loop_.run_due();
-    if (is_store_gone_) {
-      return Status(Code::kStoreUnavailable,
-                    concat("the store at ", options_.store_path, " has ended, and what Plasma clients hold with it"));
-    }
-  }
+  while (!ends_)
+    RETURN_IF_ERROR(turn());
   return Status::ok();
+}
+
+Status FrontEnd::turn() {
+  RETURN_IF_ERROR(loop_.dispatch());
+  loop_.run_due();
+  if (!is_store_gone_) return Status::ok();
+  return Status(Code::kStoreUnavailable,
+                concat("the store at ", options_.store_path, " has ended, and what Plasma clients hold with it"));
 }
 
 void FrontEnd::accept_all() {
@@ -110,12 +111,17 @@ void FrontEnd::accept_all() {
     auto accepted = os::accept_unix(listening_.get());
     if (!accepted.is_ok()) {
       // Out of descriptors: the next one would fail too.
-      log_warning("cannot accept a Plasma client: ", accepted.status().to_string());
+      if (!std::exchange(cannot_accept_, true)) {
+        log_warning("no further Plasma client can be accepted: ", accepted.status().to_string());
+      }
       static_cast<void>(listening_watch_.change(Interest::kHangup).is_ok());
       accept_timer_.arm(os::monotonic_ns() + kAcceptAgainNs);
       return;
     }
-    if (!accepted->valid()) return;
+    if (!accepted->valid()) {  // with a descriptor to spare, without which it fails even if nobody waits
+      if (std::exchange(cannot_accept_, false)) log_info("Plasma clients are accepted again");
+      return;
+    }
     const auto peer = os::peer_credentials(accepted->get());
     if (!peer.is_ok() || peer->uid != os::current_uid()) {
       log_warning("a Plasma client of another user was refused");

@@ -23,8 +23,11 @@ namespace entrepot::plasma {
 // Guarded by the thread that runs it.
 class FrontEnd {
  public:
-  // Connects to the store and listens.
-  [[nodiscard]] static Result<std::unique_ptr<FrontEnd>> start(const Options& options);
+  static constexpr int kThreads = 3;
+  using Channels = std::unordered_map<ClientKey, std::unique_ptr<ClientChannel>>;
+
+  // Connects to the store and listens. `threads`: of the worker; 0: the loop's thread does everything itself.
+  [[nodiscard]] static Result<std::unique_ptr<FrontEnd>> start(const Options& options, int threads = kThreads);
   ~FrontEnd();
   FrontEnd(const FrontEnd&) = delete;
   FrontEnd& operator=(const FrontEnd&) = delete;
@@ -33,6 +36,12 @@ class FrontEnd {
 
   // Until a signal (SIGTERM, SIGINT) asks to end, which is a success, or the store is gone for good.
   [[nodiscard]] Status run();
+  // One turn of the loop, of which run() consists. kStoreUnavailable: the store is gone for good.
+  [[nodiscard]] Status turn();
+  void skip_wait() { loop_.skip_wait(); }  // of the next turn
+
+  [[nodiscard]] const ObjectTable& table() const { return table_; }
+  [[nodiscard]] const Channels& clients() const { return clients_; }
 
  private:
   FrontEnd(const Options& options, os::Poller poller, UniqueFd listening, UniqueFd signals,
@@ -61,10 +70,11 @@ class FrontEnd {
   GetRequests gets_;
   Requests requests_;
   ClientKey next_key_ = 1;
-  std::unordered_map<ClientKey, std::unique_ptr<ClientChannel>> clients_;
+  Channels clients_;
   bool ends_ = false;
   bool is_reconnecting_ = false;
   bool is_store_gone_ = false;
+  bool cannot_accept_ = false;  // for lack of descriptors; it was logged
   EventLoop::Watch listening_watch_;
   EventLoop::Watch signals_watch_;
   EventLoop::Watch worker_watch_;

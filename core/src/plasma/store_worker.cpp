@@ -33,6 +33,7 @@ void StoreWorker::run(Job job) {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
   }
+  if (threads_.empty()) return os::signal_event(event_.get());
   added_.notify_one();
 }
 
@@ -56,8 +57,22 @@ void StoreWorker::work() {
   }
 }
 
+void StoreWorker::work_here() {
+  std::deque<Job> jobs;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs.swap(jobs_);
+  }
+  for (Job& job : jobs) {
+    Completion completion = std::exchange(job, nullptr)();
+    const std::lock_guard lock(mutex_);
+    completed_.push_back(std::move(completion));
+  }
+}
+
 void StoreWorker::complete() {
   os::clear_event(event_.get());
+  if (threads_.empty()) work_here();
   std::vector<Completion> completed;
   {
     const std::lock_guard lock(mutex_);

@@ -20,6 +20,7 @@ class StoreWorker {
   using Completion = std::function<void()>;  // called in the loop's thread
   using Job = std::function<Completion()>;   // called in a thread of the worker
 
+  // Without threads, complete() does the jobs.
   [[nodiscard]] static Result<std::unique_ptr<StoreWorker>> start(int threads);
   ~StoreWorker();  // waits for the jobs that run, drops the others
   StoreWorker(const StoreWorker&) = delete;
@@ -34,6 +35,7 @@ class StoreWorker {
  private:
   explicit StoreWorker(UniqueFd event) : event_(std::move(event)) {}
   void work();
+  void work_here();
 
   UniqueFd event_;
   std::mutex mutex_;

@@ -51,6 +51,7 @@ int supervise(const std::vector<std::string>& arguments) {
   options.program = "/proc/self/exe";
   options.argv = {"entrepot-plasma-store"};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+  options.ends_with_parent = true;  // else nobody would start it again, and its socket would be taken
   std::uint64_t pause_ms = kMinPauseMs;
   bool ends = false;
   while (true) {

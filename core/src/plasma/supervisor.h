@@ -2,7 +2,8 @@
 //
 //   running ──it died──▶ pause, longer each time if it died early ──▶ running
 //      ├──it ended because its store is gone, or its arguments are wrong──▶ ended
-//      └──SIGTERM, SIGINT: passed on──▶ ended
+//      ├──SIGTERM, SIGINT: passed on──▶ ended
+//      └──this process dies: the front end is killed──▶ ended
 #pragma once
 
 #include <string>

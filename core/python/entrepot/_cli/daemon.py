@@ -22,6 +22,7 @@ from entrepot._cli.common import (
     table,
 )
 from entrepot._daemon import launcher
+from entrepot._daemon.plasma_front_end import end_front_ends
 from entrepot._daemon.settings import resolve
 from entrepot.durable import durable_config
 from entrepot.errors import InvalidArgument, StoreUnavailable, VersionMismatch
@@ -102,7 +103,16 @@ def run_stop(arguments: argparse.Namespace) -> int:
             f"{launcher.describe_stopped(processes)}"
         )
     print(f"store at {address} stopped; {count_of(objects, 'object')} discarded")
+    _end_front_ends(address)
     return 0
+
+
+def _end_front_ends(address: str) -> None:
+    if pids := end_front_ends(address):
+        raise StoreUnavailable(
+            f"the store at {address} was stopped, but not all of its front ends for Plasma clients exited: processes "
+            f"{' '.join(map(str, pids))}{launcher.describe_stopped(pids)}"
+        )
 
 
 def _flush_durable_sessions(store: Store) -> None:
@@ -137,6 +147,7 @@ def _stop_listeners(arguments: argparse.Namespace, qualifier: str) -> int:
             f"{launcher.describe_stopped(remaining)}"
         )
     print(f"store at {address}{qualifier} stopped; all its objects discarded")
+    _end_front_ends(address)
     return 0
 
 

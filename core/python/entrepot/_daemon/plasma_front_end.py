@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from entrepot._daemon.launcher import is_listening, is_running, tail_of
+from entrepot._daemon.launcher import START_SECONDS, is_listening, is_running, listening_pids, tail_of
 from entrepot.errors import InvalidArgument, StoreUnavailable
 
-START_SECONDS = 20.0
+END_SECONDS = 5.0  # a front end notices within a second or two that its store has ended
+_PROGRAM = "entrepot-plasma-store"
+_SUPERVISED = "--keep-running"
 
 
 def front_end_binary() -> Path:
@@ -19,7 +24,7 @@ def front_end_binary() -> Path:
     Raises:
         StoreUnavailable: it is not installed.
     """
-    path = Path(__file__).parents[1] / "bin" / "entrepot-plasma-store"
+    path = Path(__file__).parents[1] / "bin" / _PROGRAM
     if path.is_file():
         return path
     raise StoreUnavailable(
@@ -42,14 +47,16 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> None:
         StoreUnavailable: it exited, or was not ready within 20 seconds; the message has the end of its log.
     """
     if is_listening(f"unix://{path}"):
-        raise InvalidArgument(f"--plasma {path}: something listens there already; end it first, or choose another path")
-    command = [str(front_end_binary()), "-s", str(path), "-m", str(nbytes), "--address", address, "--keep-running"]
+        pids = " ".join(map(str, listening_pids(f"unix://{path}")))
+        advice = f"end it first (kill {pids})" if pids else "end it first"
+        raise InvalidArgument(f"--plasma {path}: something listens there already; {advice}, or choose another path")
+    command = [str(front_end_binary()), "-s", str(path), "-m", str(nbytes), "--address", address, _SUPERVISED]
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("ab") as out:
         offset = out.tell()
         process = subprocess.Popen(
             # The shell puts it in the background and passes on how it ended if that was at once.
-            [shutil.which("sh") or "/bin/sh", "-c", '"$@" & echo $!', "entrepot-plasma-store", *command],
+            [shutil.which("sh") or "/bin/sh", "-c", '"$@" & echo $!', _PROGRAM, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=out,
@@ -70,3 +77,38 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> None:
                 f"entrepot-plasma-store {outcome} at {path}; the end of its log ({log}): {tail_of(log, offset)}"
             )
         time.sleep(0.01)
+
+
+def end_front_ends(address: str) -> list[int]:
+    """Wait until the front ends of a store that has ended have ended too; those in the background are told to.
+
+    Returns:
+        Those that still run after 5 seconds: something keeps them from it, such as SIGSTOP.
+    """
+    running = _front_ends(address)
+    for pid in [pid for pid, is_supervised in running.items() if is_supervised]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + END_SECONDS
+    while remaining := [pid for pid in running if is_running(pid)]:
+        if time.monotonic() > end:
+            return remaining
+        time.sleep(0.01)
+    return []
+
+
+def _front_ends(address: str) -> dict[int, bool]:
+    """This user's front ends of the store at an address, and whether each starts another one when that dies."""
+    front_ends: dict[int, bool] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            if Path(f"/proc/{name}").stat().st_uid != os.getuid():
+                continue
+            words = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
+        except OSError:
+            continue  # it has exited
+        if Path(words[0]).name == _PROGRAM and address in words:
+            front_ends[int(name)] = _SUPERVISED in words
+    return front_ends

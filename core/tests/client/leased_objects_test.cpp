@@ -1,0 +1,65 @@
+// Memory that was leased and passed on, against a real entrepotd.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+
+#include "client/support.h"
+#include "os/process.h"
+
+namespace entrepot::testing {
+namespace {
+
+constexpr std::uint64_t kRangeBytes = 100'000;
+constexpr std::uint32_t kLeaseMs = 10'000;
+
+TEST(LeasedObjects, ARangeWhoseSealIsOfUnknownOutcomeIsNeverGivenOutAgain) {
+  StoreProcess store;
+  const auto client = connect(store);
+  ObjectSpec object;
+  object.id = kA;
+  object.session = client->open_session("scope", "", std::nullopt, {}).take();
+  object.tree = "tree";
+  const LeasedRange range = client->lease(kRangeBytes, 64, kLeaseMs, {}).take();
+  fill(reinterpret_cast<std::uint8_t*>(range.data()), kRangeBytes, 1);
+  const auto daemon = static_cast<pid_t>(store.daemon_pid());
+  ASSERT_TRUE(os::send_signal(daemon, SIGSTOP).is_ok());
+  const Interrupt at_once{[](void*) { return true; }, nullptr};
+  const InPlaceSeal sealed = client->seal_in_place(range, object, std::array{kRangeBytes}, at_once);
+  ASSERT_TRUE(os::send_signal(daemon, SIGCONT).is_ok());
+  EXPECT_EQ(sealed.status.code(), Code::kTimeout) << sealed.status.to_string();
+  EXPECT_FALSE(sealed.is_leased);
+
+  // The daemon has received the request, and seals the object once it goes on.
+  ASSERT_TRUE(eventually([&] { return client->find(kA).take() != nullptr; }));
+  client->return_lease(range);  // as if it were still leased
+  for (int i = 0; i < 50; ++i) {
+    const LeasedRange other = client->lease(kRangeBytes, 64, kLeaseMs, {}).take();
+    EXPECT_NE(other.data(), range.data());
+    std::memset(other.data(), 0, kRangeBytes);
+  }
+  const auto stored = client->find(kA).take();
+  const auto expected = pattern(kRangeBytes, 1);
+  ASSERT_EQ(stored->buffers().size(), 1U);
+  EXPECT_EQ(std::memcmp(stored->buffers()[0].data, expected.data(), kRangeBytes), 0);
+}
+
+TEST(LeasedObjects, ARangeStaysLeasedIfItsSealIsRefused) {
+  StoreProcess store;
+  const auto client = connect(store);
+  ObjectSpec object;
+  object.id = kA;
+  object.session = client->open_session("scope", "", std::nullopt, {}).take();
+  object.tree = "tree";
+  for (const Code expected : {Code::kOk, Code::kObjectExists}) {
+    const LeasedRange range = client->lease(kRangeBytes, 64, kLeaseMs, {}).take();
+    const InPlaceSeal sealed = client->seal_in_place(range, object, std::array{kRangeBytes}, {});
+    EXPECT_EQ(sealed.status.code(), expected) << sealed.status.to_string();
+    EXPECT_EQ(sealed.is_leased, expected != Code::kOk);
+    if (sealed.is_leased) client->return_lease(range);
+  }
+}
+
+}  // namespace
+}  // namespace entrepot::testing
