@@ -88,6 +88,28 @@ class Client:
     # bytes, and bytes used so far; None: not held any more
     def reservation(self, handle: int) -> tuple[int, int] | None: ...
     def end_reservation(self, handle: int) -> tuple[int, int] | None: ...  # what it was; never waits for a store
+    # A stream is a number of this store's daemon, as are writers and readers; `how`: 0 exists, 1 may exist, 2 is new
+    def open_stream(
+        self,
+        session: int,
+        name: str,
+        how: int,
+        capacity: int,
+        writers: int,
+        keeps: bool | None,
+        groups: list[str],
+    ) -> tuple[int, int, int, bool, bool]: ...  # its number, capacity, writers, whether it keeps, whether it is new
+    def remove_stream(self, session: int, name: str) -> None: ...
+    def stream_state(self, stream: int) -> tuple[bool, int, int]: ...  # ended, chunks appended, chunks in it
+    def open_stream_writer(self, stream: int) -> int: ...
+    def append_chunk(self, writer: int, id: bytes, timeout: float) -> None: ...  # deletes the object if it fails
+    def close_stream_writer(self, writer: int) -> None: ...
+    def abort_stream_writer(self, writer: int, reason: str) -> None: ...
+    def open_stream_reader(self, stream: int, group: str, late: bool) -> tuple[int, int]: ...  # its number, chunks missed
+    # Position, ID, whether it was handed out before; None: the end
+    def next_chunk(self, reader: int, done: int | None, timeout: float) -> tuple[int, bytes, bool] | None: ...
+    def chunk_done(self, reader: int, position: int) -> None: ...
+    def close_stream_reader(self, reader: int) -> None: ...
     def open_session(
         self,
         scope: str,
