@@ -35,14 +35,15 @@ nb::tuple open(PyClient& client, std::uint64_t session, const std::string& name,
 }
 
 // Deletes the object if the stream does not take it.
-void append(PyClient& client, std::uint64_t writer, const nb::bytes& id, double timeout) {
+void append(PyClient& client, std::uint64_t writer, const nb::bytes& id, const nb::bytes& next, double timeout) {
   const IdBytes object_id = id_from(id);
+  const IdBytes next_id = id_from(next);
   const Wait wait = milliseconds(timeout);
   ChunkPlace place = ChunkPlace::kNotInStream;
   const Status appended = client.run(wait.limit, [&](const Attachment& attachment) {
-    const AppendOutcome outcome = append_chunk(*attachment.client, writer, object_id, wait, signal_interrupt());
+    const AppendOutcome outcome = append_chunk(*attachment.client, writer, object_id, next_id, wait, signal_interrupt());
     place = outcome.place;
-    if (place == ChunkPlace::kNotInStream) {
+    if (place == ChunkPlace::kNotInStream && outcome.status.code() != Code::kInvalidArgument) {
       static_cast<void>(attachment.client->remove(std::span(&object_id, 1), {}).is_ok());
     }
     return outcome.status;
@@ -88,13 +89,14 @@ void add_streams(nb::class_<PyClient>& cls) {
           nb::arg("stream"))
       .def(
           "open_stream_writer",
-          [](PyClient& client, std::uint64_t stream) {
+          [](PyClient& client, std::uint64_t stream, const nb::bytes& next) {
+            const IdBytes next_id = id_from(next);
             return check(client.run([&](const Attachment& attachment) {
-              return open_stream_writer(*attachment.client, stream, signal_interrupt());
+              return open_stream_writer(*attachment.client, stream, next_id, signal_interrupt());
             }));
           },
-          nb::arg("stream"))
-      .def("append_chunk", &append, nb::arg("writer"), nb::arg("id"), nb::arg("timeout"))
+          nb::arg("stream"), nb::arg("next"))
+      .def("append_chunk", &append, nb::arg("writer"), nb::arg("id"), nb::arg("next"), nb::arg("timeout"))
       .def(
           "close_stream_writer",
           [](PyClient& client, std::uint64_t writer) {

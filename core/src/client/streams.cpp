@@ -43,18 +43,19 @@ Result<StreamStateReply> stream_state(Rpc& rpc, std::uint64_t stream, const Inte
                                              wait_options(0, interrupt));
 }
 
-Result<std::uint64_t> open_stream_writer(Rpc& rpc, std::uint64_t stream, const Interrupt& interrupt) {
+Result<std::uint64_t> open_stream_writer(Rpc& rpc, std::uint64_t stream, const IdBytes& next,
+                                         const Interrupt& interrupt) {
   ASSIGN_OR_RETURN(const OpenStreamWriterReply opened,
                    rpc.request_reply<OpenStreamWriterReply>(MessageType::kOpenStreamWriter,
-                                                            OpenStreamWriterRequest{stream},
+                                                            OpenStreamWriterRequest{stream, next},
                                                             wait_options(0, interrupt)));
   return opened.writer;
 }
 
-AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, const Wait& wait,
+AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, const IdBytes& next, const Wait& wait,
                            const Interrupt& interrupt) {
   const auto appended = rpc.request_reply<AppendChunkReply>(
-      MessageType::kAppendChunk, AppendChunkRequest{writer, id, wait.remaining_ms()}, wait_options(wait, 0, interrupt));
+      MessageType::kAppendChunk, AppendChunkRequest{writer, id, wait.remaining_ms(), next}, wait_options(wait, 0, interrupt));
   if (appended.is_ok()) return {Status::ok(), ChunkPlace::kInStream};
   if (appended.code() != Code::kTimeout) return {appended.status(), ChunkPlace::kNotInStream};
   // Also after an interrupt, or if the daemon is late: then the request may still wait, or just have been served.

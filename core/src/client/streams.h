@@ -23,17 +23,21 @@ namespace entrepot {
 // kStreamFailed with the reason; kStreamLost.
 [[nodiscard]] Result<StreamStateReply> stream_state(Rpc& rpc, std::uint64_t stream, const Interrupt& interrupt);
 
-[[nodiscard]] Result<std::uint64_t> open_stream_writer(Rpc& rpc, std::uint64_t stream, const Interrupt& interrupt);
+// `next`: the ID under which the writer is going to seal its next chunk; all zero: unknown. The object is deleted if the
+// writer ends, or its process dies, before it has appended it.
+[[nodiscard]] Result<std::uint64_t> open_stream_writer(Rpc& rpc, std::uint64_t stream, const IdBytes& next,
+                                                       const Interrupt& interrupt);
 enum class ChunkPlace : std::uint8_t { kNotInStream, kInStream, kUnknown };
 // `place` of a failed append says whether the stream took the object nevertheless: it does if the caller stopped waiting
-// too late, and that is unknown if the daemon does not answer. An object that it did not take stays as it is.
+// too late, and that is unknown if the daemon does not answer. An object that it did not take is deleted, except for
+// kInvalidArgument and kStreamLost.
 struct AppendOutcome {
   Status status;
   ChunkPlace place = ChunkPlace::kNotInStream;
 };
 // Appends a sealed object, waiting for room. kTimeout, kStreamFailed, kStreamLost.
-[[nodiscard]] AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, const Wait& wait,
-                                         const Interrupt& interrupt);
+[[nodiscard]] AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
+                                         const Wait& wait, const Interrupt& interrupt);
 // The writer has written everything. kStreamFailed: others have not.
 [[nodiscard]] Status close_stream_writer(Rpc& rpc, std::uint64_t writer, const Interrupt& interrupt);
 // The writer gives up: the stream fails. Never waits for a reconnect: with the connection the writer is gone anyway.

@@ -50,7 +50,7 @@ void StreamRequests::stream_state(Request& request) {
 void StreamRequests::open_writer(Request& request) {
   OpenStreamWriterRequest body;
   if (!request.read(body)) return;
-  const auto opened = store_.streams().open_writer(request.origin(), body.stream);
+  const auto opened = store_.streams().open_writer(request.origin(), body.stream, body.next);
   if (!opened.is_ok()) return request.answer(opened.status());
   request.reply(OpenStreamWriterReply{*opened});
 }
@@ -67,7 +67,7 @@ void StreamRequests::append(Request& request) {
   if (!request.read(body)) return;
   const std::optional<HeldRequest> held = request.hold();
   if (!held) return;
-  store_.streams().append(request.origin(), body.writer, body.id, body.timeout_ms,
+  store_.streams().append(request.origin(), body.writer, body.id, body.next, body.timeout_ms,
                           [held = *held](const Result<std::uint64_t>& appended) {
                             if (!appended.is_ok()) return held.refuse(appended.status());
                             held.reply(AppendChunkReply{*appended});

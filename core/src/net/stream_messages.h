@@ -70,11 +70,14 @@ struct StreamStateReply {
   }
 };
 
+// `next`: the ID under which the writer is going to seal its first chunk; all zero: unknown. If the writer ends before it
+// appends that, the object is deleted.
 struct OpenStreamWriterRequest {
   std::uint64_t stream = 0;
+  IdBytes next{};
   template <class V>
   void fields(V& v) {
-    v(stream);
+    v(stream, next);
   }
 };
 struct OpenStreamWriterReply {
@@ -95,14 +98,16 @@ struct CloseStreamWriterRequest {
   }
 };
 // AppendChunk: a sealed object becomes the stream's next chunk, once there is room, for up to timeout_ms; then kTimeout.
-// The stream deletes it when every group has consumed it.
+// The stream deletes it when every group has consumed it, and also if it does not become a chunk. `next`: as above, of the
+// chunk after it.
 struct AppendChunkRequest {
   std::uint64_t writer = 0;
   IdBytes id{};
   std::uint32_t timeout_ms = 0;
+  IdBytes next{};
   template <class V>
   void fields(V& v) {
-    v(writer, id, timeout_ms);
+    v(writer, id, timeout_ms, next);
   }
 };
 struct AppendChunkReply {

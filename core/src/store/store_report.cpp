@@ -180,7 +180,7 @@ std::string StoreReport::status_json(const DaemonStatus& daemon_status) const {
       .field("drops_bytes", from_.pager.stats().dropped_bytes)
       .field("largest_free_extent", from_.pool.largest_extent())
       .field("largest_lease_bytes", from_.pool.largest_lease())
-      .field("waiting", from_.pending.answers_due());
+      .field("waiting", from_.pending.answers_due() + from_.streams.waiting());
   write_budget(json);
   write_reservations(json);
   write_streams(json);

@@ -43,7 +43,7 @@ class Streams : public ::testing::Test {
   // Its answer is in appended[number].
   void append(std::uint32_t client, std::uint64_t writer, std::uint64_t number, std::uint64_t timeout_ms = 1000) {
     objects.sealed.emplace(numbered_id(number), 7);
-    table.append(origin(client), writer, numbered_id(number), timeout_ms,
+    table.append(origin(client), writer, numbered_id(number), {}, timeout_ms,
                  [this, number](const Result<std::uint64_t>& done) { appended.emplace(number, done.status()); });
   }
   // Its answer is in given[reader].
@@ -320,11 +320,29 @@ TEST_F(Streams, AnObjectIsAChunkOnceAndMustExist) {
   appended.clear();
   append(1, w, 10);
   EXPECT_EQ(code(10), Code::kInvalidArgument);
-  table.append(origin(1), w, numbered_id(99), 0,
+  table.append(origin(1), w, numbered_id(99), {}, 0,
                [](const Result<std::uint64_t>& done) { EXPECT_EQ(done.code(), Code::kObjectNotFound); });
   objects.sealed[numbered_id(10)] = 8;  // another object of this ID
   table.session_ended(1);
   EXPECT_TRUE(exists(10)) << "it is not the stream's";
+}
+
+TEST_F(Streams, WhatADeadWriterSealedAndDidNotAppendIsDeleted) {
+  for (const bool closes : {false, true}) {
+    const std::uint64_t stream = open(1);
+    const std::uint64_t w = *table.open_writer(origin(1), stream, numbered_id(10));
+    objects.sealed.emplace(numbered_id(10), 1);
+    table.append(origin(1), w, numbered_id(10), numbered_id(11), 1000, [](const auto&) {});
+    objects.sealed.emplace(numbered_id(11), 1);
+    table.append(origin(1), w, numbered_id(11), numbered_id(12), 1000, [](const auto&) {});  // waits
+    objects.sealed.emplace(numbered_id(12), 1);
+    if (closes) {
+      EXPECT_TRUE(table.close_writer(origin(1), w, true, "test").is_ok());
+    } else {
+      table.connection_ended(101);
+    }
+    EXPECT_TRUE(objects.sealed.empty());
+  }
 }
 
 TEST_F(Streams, FinishedOnesMakePlaceForNewOnes) {
@@ -397,7 +415,7 @@ TEST_P(RandomStreams, KeepTheirPromises) {
       const IdBytes id = numbered_id(i * 1000 + w.sent);
       objects.sealed.emplace(id, 1);
       w.waits = true;
-      table.append(origin(i), w.number, id, 1000, [&w](const Result<std::uint64_t>& done) {
+      table.append(origin(i), w.number, id, {}, 1000, [&w](const Result<std::uint64_t>& done) {
         ASSERT_TRUE(done.is_ok()) << done.status().to_string();
         w.waits = false;
         ++w.sent;

@@ -46,7 +46,8 @@ class StreamReader:
         self.position: int | None = None
         self.redelivered = False
         self._number: int | None = None
-        self._number, self.missed = store._raw().open_stream_reader(stream, group, late)
+        self._client = store._raw()  # to close with, also when the store was closed
+        self._number, self.missed = self._client.open_stream_reader(stream, group, late)
 
     def get(self, *, timeout: float | None = None, copy: CopyMode = "never") -> Any:
         """Return the next value, waiting for it; what was returned before counts as consumed from now on.
@@ -104,7 +105,7 @@ class StreamReader:
         """
         number, self._number = self._number, None
         if number is not None and self._pid == os.getpid():
-            self._store._raw().close_stream_reader(number)
+            self._client.close_stream_reader(number)
 
     @property
     def closed(self) -> bool:

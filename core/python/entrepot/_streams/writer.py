@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from entrepot._collections.builder import CollectionBuilder
     from entrepot._streams.store_access import StreamStore
 
+_UNKNOWN = bytes(20)  # an ID
 _PUT_WAIT_SECONDS = 30.0  # for memory, if there is no timeout; as for Store.put
 
 
@@ -35,7 +36,11 @@ class StreamWriter:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._members: CollectionBuilder | None = store.collection(name) if keep else None  # guarded by _lock
-        self._number: int | None = store._raw().open_stream_writer(stream)  # None: not open any more
+        self._client = store._raw()  # to abort with, also when the store was closed
+        # Of the next chunk, guarded by _lock. The daemon knows it, and deletes the object if this process ends in between.
+        self._next = ObjectID.random()
+        known = _UNKNOWN if keep else self._next.binary
+        self._number: int | None = self._client.open_stream_writer(stream, known)  # None: not open any more
 
     def put(self, value: Any, *, timeout: float | None = None) -> ObjectID:
         """Append a value to the stream, waiting until it has room.
@@ -65,16 +70,24 @@ class StreamWriter:
         with self._lock:
             number, raw = self._checked_number(), self._store._raw()
             if self._members is not None:
-                oid = self._members.member_id(self._members.append(value))
-            else:
-                oid = ObjectID.random()
-                raw.put([self._store._item(value, oid, True)], memory_wait)
+                return self._put_member(self._members, value, wait)
+            oid, self._next = self._next, ObjectID.random()
+            item = self._store._item(value, oid, True)
             try:
-                raw.append_chunk(number, oid.binary, wait)
+                raw.put([item], memory_wait)
             except BaseException:
-                if self._members is not None:  # the index that was taken is free again
-                    self._members = self._store.collection(self._name)
+                raw.delete([oid.binary])  # it may have been sealed if this was interrupted
                 raise
+            raw.append_chunk(number, oid.binary, self._next.binary, wait)
+        return oid
+
+    def _put_member(self, members: CollectionBuilder, value: Any, wait: float) -> ObjectID:
+        oid = members.member_id(members.append(value))
+        try:
+            self._client.append_chunk(self._checked_number(), oid.binary, _UNKNOWN, wait)
+        except BaseException:
+            self._members = self._store.collection(self._name)  # the index that was taken is free again
+            raise
         return oid
 
     def close(self) -> None:
@@ -99,7 +112,7 @@ class StreamWriter:
         """
         number, self._number = self._number, None
         if number is not None and self._pid == os.getpid():
-            self._store._raw().abort_stream_writer(number, str(reason))
+            self._client.abort_stream_writer(number, str(reason))
 
     @property
     def closed(self) -> bool:

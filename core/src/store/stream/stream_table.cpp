@@ -162,7 +162,17 @@ void StreamTable::stop_waiting(std::uint64_t number, End& end) {
 
 // ---- writers ----
 
-Result<std::uint64_t> StreamTable::open_writer(const RequestOrigin& origin, std::uint64_t stream) {
+void StreamTable::delete_unless_chunk(const IdBytes& id) {
+  if (id != IdBytes{} && !chunks_.contains(id) && parts_.objects.generation(id)) parts_.objects.remove(id);
+}
+
+void StreamTable::refuse_append(End& end, Status why) {
+  answer(std::move(end.append_done), std::move(why));
+  end.append_done = nullptr;
+  delete_unless_chunk(end.id);
+}
+
+Result<std::uint64_t> StreamTable::open_writer(const RequestOrigin& origin, std::uint64_t stream, const IdBytes& next) {
   ASSIGN_OR_RETURN(const EntryPtr entry, entry_of(stream));
   RETURN_IF_ERROR(entry->stream.check());
   ASSIGN_OR_RETURN(const std::uint64_t number, add_end(origin, entry, std::nullopt));
@@ -171,6 +181,7 @@ Result<std::uint64_t> StreamTable::open_writer(const RequestOrigin& origin, std:
     return added;
   }
   ++entry->writers_open;
+  ends_.at(number).next = next;
   return number;
 }
 
@@ -180,9 +191,10 @@ Status StreamTable::close_writer(const RequestOrigin& origin, std::uint64_t writ
   const EntryPtr entry = end->entry;
   const bool waits = static_cast<bool>(end->append_done);
   if (waits) {
-    answer(std::move(end->append_done), Status(Code::kTimeout, "its writer was closed while it waited for room", true));
+    refuse_append(*end, Status(Code::kTimeout, "its writer was closed while it waited for room", true));
     stop_waiting(writer, *end);
   }
+  delete_unless_chunk(end->next);
   erase_end(writer);
   --entry->writers_open;
   if (aborts || waits) {
@@ -199,12 +211,11 @@ Status StreamTable::close_writer(const RequestOrigin& origin, std::uint64_t writ
   return Status::ok();
 }
 
-void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id,
+void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
                          std::uint64_t timeout_ms, AppendDone done) {
   const Result<End*> found = end_of(origin, writer, true);
   if (!found.is_ok()) return done(found.status());
   End& end = **found;
-  if (const Status state = end.entry->stream.check(); !state.is_ok()) return done(state);
   if (end.append_done) {
     return done(Status(Code::kInvalidArgument, "another chunk of this writer waits for room: withdraw it first"));
   }
@@ -218,6 +229,7 @@ void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, cons
                                                       "consumed: put another object")));
   }
   end.id = id;
+  end.next = next;
   end.appended = false;
   end.append_done = std::move(done);
   end.timeout_ms = timeout_ms;
@@ -233,8 +245,7 @@ Result<bool> StreamTable::withdraw(const RequestOrigin& origin, std::uint64_t wr
   ASSIGN_OR_RETURN(End* const end, end_of(origin, writer, true));
   if (end->id != id) return false;
   if (end->append_done) {
-    answer(std::move(end->append_done), Status(Code::kTimeout, "it was withdrawn while it waited for room", true));
-    end->append_done = nullptr;
+    refuse_append(*end, Status(Code::kTimeout, "it was withdrawn while it waited for room", true));
     stop_waiting(writer, *end);
   }
   const bool appended = end->appended;
@@ -311,22 +322,21 @@ void StreamTable::advance(Entry& entry) {
   while (!entry.appends.empty() && (!state.is_ok() || stream.has_room())) {
     const std::uint64_t number = entry.appends.front();
     End& end = ends_.at(number);
-    Result<std::uint64_t> result = state;
-    if (state.is_ok()) {
-      const std::optional<std::uint32_t> generation = parts_.objects.generation(end.id);
-      if (!generation || !chunks_.insert(end.id).second) {
-        result = Status(Code::kObjectNotFound, concat("object ", to_hex(end.id),
-                                                      " was deleted, or appended by another writer, while it waited for "
-                                                      "room in ",
-                                                      stream.name()));
-      } else {
-        parts_.budget.charge(BudgetItem::kHeap, kHeapBytesPerChunk);
-        result = stream.append(end.id, *generation);
-        end.appended = true;
-      }
+    const std::optional<std::uint32_t> generation = parts_.objects.generation(end.id);
+    if (!state.is_ok()) {
+      refuse_append(end, state);
+    } else if (!generation || !chunks_.insert(end.id).second) {
+      answer(std::move(end.append_done),
+             Status(Code::kObjectNotFound,
+                    concat("object ", to_hex(end.id), " was deleted, or appended by another writer, while it waited for ",
+                           "room in ", stream.name())));
+      end.append_done = nullptr;
+    } else {
+      parts_.budget.charge(BudgetItem::kHeap, kHeapBytesPerChunk);
+      end.appended = true;
+      answer(std::move(end.append_done), stream.append(end.id, *generation));
+      end.append_done = nullptr;
     }
-    answer(std::move(end.append_done), std::move(result));
-    end.append_done = nullptr;
     stop_waiting(number, end);
   }
   for (Stream::Group group = 0; group < entry.nexts.size(); ++group) {
@@ -380,12 +390,10 @@ void StreamTable::answer_overdue(std::uint64_t now_ns) {
                                               true));
       end.next_done = nullptr;
     } else {
-      answer(std::move(end.append_done),
-             Status(Code::kTimeout,
-                    concat("there was no room in ", stream.name(), " within ", end.timeout_ms, " ms: ",
-                           stream.describe_full(), "; read it faster, or wait longer"),
-                    true));
-      end.append_done = nullptr;
+      refuse_append(end, Status(Code::kTimeout,
+                                concat("there was no room in ", stream.name(), " within ", end.timeout_ms, " ms: ",
+                                       stream.describe_full(), "; read it faster, or wait longer"),
+                                true));
     }
     stop_waiting(number, end);
   }
@@ -404,6 +412,8 @@ void StreamTable::connection_ended(std::uint64_t owner) {
       --entry->readers_open[*end.group];
       left.emplace_back(entry, std::nullopt);
     } else {
+      if (end.append_done) delete_unless_chunk(end.id);
+      delete_unless_chunk(end.next);
       --entry->writers_open;
       left.emplace_back(entry, end.origin.client);
     }

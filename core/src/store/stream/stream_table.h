@@ -95,11 +95,15 @@ class StreamTable {
   void session_ended(std::uint32_t session);
 
   // --- writers
-  [[nodiscard]] Result<std::uint64_t> open_writer(const RequestOrigin& origin, std::uint64_t stream);
+  //
+  // `next`: the ID under which the writer is going to seal its next chunk, or none. From there on the object is the
+  // stream's: it is deleted if the writer ends before it appends it, or if it does not become a chunk.
+  [[nodiscard]] Result<std::uint64_t> open_writer(const RequestOrigin& origin, std::uint64_t stream,
+                                                  const IdBytes& next = {});
   [[nodiscard]] Status close_writer(const RequestOrigin& origin, std::uint64_t writer, bool aborts,
                                     std::string_view reason);
-  void append(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id, std::uint64_t timeout_ms,
-              AppendDone done);
+  void append(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
+              std::uint64_t timeout_ms, AppendDone done);
   // Whether the writer's latest append was of this object and has succeeded; if it waits, it is ended.
   [[nodiscard]] Result<bool> withdraw(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id);
 
@@ -149,6 +153,7 @@ class StreamTable {
     DeadlineHeap<std::uint64_t>::Handle deadline = 0;
     std::uint64_t timeout_ms = 0;  // of the request that waits
     // Writer
+    IdBytes next{};         // under which it is going to seal; all zero: unknown
     IdBytes id{};           // of its latest append
     bool appended = false;  // it has succeeded
     AppendDone append_done{};  // while it waits
@@ -168,6 +173,8 @@ class StreamTable {
   void finish_chunk(const Stream& stream, const StreamChunk& chunk);
   void advance(Entry& entry);                       // answers what can be answered
   void stop_waiting(std::uint64_t number, End& end);  // it is answered, withdrawn or dropped
+  void delete_unless_chunk(const IdBytes& id);
+  void refuse_append(End& end, Status why);  // it waits
   void answer(AppendDone done, Result<std::uint64_t> result);
   void answer(NextDone done, Result<NextChunk> result);
   void run_answers();
