@@ -17,6 +17,7 @@ from benchmarks.commands.placement import add_placement
 from benchmarks.commands.plasma_python import add_plasma_python
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
+from benchmarks.commands.streams import add_streams
 from benchmarks.commands.table_handoff import add_handoff
 from benchmarks.commands.zero_copy import add_zero_copy
 
@@ -45,6 +46,7 @@ def main() -> int:
     add_zero_copy(commands)
     add_plasma_python(commands)
     add_handoff(commands)
+    add_streams(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code

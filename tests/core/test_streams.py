@@ -12,14 +12,15 @@ import entrepot
 import numpy as np
 import pyarrow as pa
 import pytest
+from entrepot.cli import main
 from spawned_programs import read_line, send_line
 
 MIB = 1 << 20
 
 
 def listed(store: entrepot.Store, name: str = "x") -> dict[str, Any]:
-    (found,) = [entry for entry in store.status()["streams"] if entry["name"] == name]
-    return dict(found)
+    (stream,) = [entry for entry in store.status()["streams"] if entry["name"] == name]
+    return dict(stream)
 
 
 def write(store: entrepot.Store, values: list[Any], name: str = "x") -> None:
@@ -133,6 +134,12 @@ def test_a_group_that_comes_later(store: entrepot.Store) -> None:
     assert list(stream.reader("first")) == [1, 2]
 
 
+def fail_with_a_chunk_in_hand(stream: entrepot.Stream) -> None:
+    with stream.reader("g") as reader:
+        assert (reader.get(), reader.redelivered) == (1, True)
+        raise ZeroDivisionError
+
+
 def test_what_a_reader_does_not_report_comes_back(store: entrepot.Store) -> None:
     write(store, [1, 2, 3])
     stream = store.stream("x")
@@ -142,9 +149,8 @@ def test_what_a_reader_does_not_report_comes_back(store: entrepot.Store) -> None
     reader.close()
     with pytest.raises(entrepot.InvalidArgument, match="was closed"):
         reader.get()
-    with pytest.raises(ZeroDivisionError), stream.reader("g") as reader:
-        assert (reader.get(), reader.redelivered) == (1, True)
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        fail_with_a_chunk_in_hand(stream)
     with stream.reader("g") as reader:
         assert (reader.get(), reader.redelivered) == (1, True)
     with stream.reader("g") as reader:
@@ -329,14 +335,15 @@ def test_a_full_store_waits_for_readers_and_spills_if_it_can(
                 del value
         written.result(timeout=60)
         assert total == sum(range(12))
-        with pytest.raises(entrepot.StoreFull), stream_writer(store) as writer:
-            for _ in range(12):
-                writer.put(np.ones(MIB), timeout=0.2)
+        with pytest.raises(entrepot.StoreFull):
+            write_more_than_fits(store)
         assert store.status()["objects"] == 0, "it failed, so its chunks are gone"
 
 
-def stream_writer(store: entrepot.Store) -> entrepot.StreamWriter:
-    return store.stream("y", capacity=100).writer()
+def write_more_than_fits(store: entrepot.Store) -> None:
+    with store.stream("y", capacity=100).writer() as writer:
+        for _ in range(12):
+            writer.put(np.ones(MIB), timeout=0.2)
 
 
 def test_chunks_beyond_memory_are_spilled_and_read_back(new_daemon: Callable[..., Any], socket_folder: Any) -> None:
@@ -364,8 +371,9 @@ def test_kept_chunks_become_a_collection(store: entrepot.Store) -> None:
     rows = stream.seal()
     assert len(rows) == 3
     assert store.get_by_name("rows").to_arrow()["n"].to_pylist() == [0, 1, 2]
+    stream.remove()
     with pytest.raises(entrepot.ObjectExists, match="has members already"):
-        store.stream("rows", keep=True, replace=False, create=True).remove() or store.stream("rows", keep=True)
+        store.stream("rows", keep=True)
     with store.stream("rows", keep=True, replace=True).writer() as writer:
         writer.put(pa.table({"n": [7]}))
     assert store.stream("rows").seal().to_arrow()["n"].to_pylist() == [7]
@@ -412,16 +420,22 @@ def test_arguments_are_checked(store: entrepot.Store) -> None:
     stream = store.stream("x", capacity=3)
     with pytest.raises(entrepot.InvalidArgument, match=r"exists with capacity 3, but 4 is given"):
         store.stream("x", capacity=4)
-    with stream.writer() as writer, pytest.raises(entrepot.InvalidArgument, match=r"expects 1 writer, and 1 was opened"):
+    with (
+        stream.writer() as writer,
+        pytest.raises(entrepot.InvalidArgument, match=r"expects 1 writer, and 1 was opened"),
+    ):
         stream.writer()
     assert writer.closed
     with pytest.raises(entrepot.InvalidArgument, match="was closed"):
         writer.put(1)
     writer.close()
     writer.abort()
-    with pytest.raises(entrepot.UnsupportedType), entrepot.connect(store.address, allow_pickle=False) as strict:
-        with strict.stream("z").writer() as another:
+    with entrepot.connect(store.address, allow_pickle=False) as strict:
+        another = strict.stream("z").writer()
+        with pytest.raises(entrepot.UnsupportedType):
             another.put(object())
+        another.put("the next one")
+        another.close()
 
 
 def test_its_session_ends_it(store: entrepot.Store) -> None:
@@ -448,6 +462,20 @@ def test_removing_it_fails_whoever_uses_it(store: entrepot.Store, threads: Threa
         stream.writer()
     with pytest.raises(entrepot.ObjectNotFound):
         stream.remove()
+
+
+def test_the_status_shows_streams(store: entrepot.Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--address", store.address]) == 0
+    assert "streams" not in capsys.readouterr().out
+    stream = store.stream("frames", capacity=5)
+    reader, writer = stream.reader("model"), stream.writer()
+    writer.put(1)
+    assert main(["status", "--address", store.address]) == 0
+    output = capsys.readouterr().out
+    (line,) = [line for line in output.splitlines() if line.startswith("frames")]
+    for text in ("open", "1 of 5", "1 open, 0 of 1 closed", "model 1"):
+        assert text in line
+    assert not reader.closed
 
 
 def test_threads_may_share_a_writer(store: entrepot.Store, threads: ThreadPoolExecutor) -> None:

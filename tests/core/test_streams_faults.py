@@ -52,8 +52,9 @@ class Reader:
         self.rest()
 
     def rest(self) -> list[str]:
-        output, _ = self.process.communicate(timeout=60)
-        self.lines += output.split()
+        assert self.process.stdout is not None
+        self.lines += self.process.stdout.read().split()
+        self.process.wait(timeout=60)
         return self.lines
 
     def follow(self, count: int) -> None:
@@ -91,7 +92,7 @@ def test_killed_readers_lose_nothing_and_repeat_at_most_one_chunk_each(
     for reader in readers:
         assert reader.rest()[-1] == "end"
     for writer in writers:
-        assert writer.communicate(timeout=30)[0].split() == ["done"]
+        assert read_line(writer) == "done"
     expected = {1000 * writer + number for writer in range(3) for number in range(CHUNKS)}
     for group in groups:
         received = [int(line) for reader in everyone if reader.group == group for line in reader.lines if line != "end"]
@@ -117,9 +118,7 @@ def test_a_killed_writer_fails_all_readers_wherever_it_was(store: entrepot.Store
     assert store.status()["objects"] == 0
 
 
-def test_nobody_waits_for_a_daemon_that_was_killed(
-    store: entrepot.Store, spawn: Spawn
-) -> None:
+def test_nobody_waits_for_a_daemon_that_was_killed(store: entrepot.Store, spawn: Spawn) -> None:
     store.stream("x", capacity=2, writers=1, groups=["a", "b"])
     writer, readers = spawn(WRITER, 0, 100_000), [Reader(spawn, group) for group in ("a", "b")]
     assert read_line(writer) == "ready"

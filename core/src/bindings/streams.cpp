@@ -41,7 +41,8 @@ void append(PyClient& client, std::uint64_t writer, const nb::bytes& id, const n
   const Wait wait = milliseconds(timeout);
   ChunkPlace place = ChunkPlace::kNotInStream;
   const Status appended = client.run(wait.limit, [&](const Attachment& attachment) {
-    const AppendOutcome outcome = append_chunk(*attachment.client, writer, object_id, next_id, wait, signal_interrupt());
+    const AppendOutcome outcome =
+        append_chunk(*attachment.client, writer, object_id, next_id, wait, signal_interrupt());
     place = outcome.place;
     if (place == ChunkPlace::kNotInStream && outcome.status.code() != Code::kInvalidArgument) {
       static_cast<void>(attachment.client->remove(std::span(&object_id, 1), {}).is_ok());

@@ -92,7 +92,7 @@ class Connection {
 
   UniqueFd socket_;
   std::atomic<bool> broken_ = false;
-  std::atomic<std::uint32_t> daemon_ = 0;    // 0: not known yet
+  std::atomic<std::uint32_t> daemon_ = 0;  // 0: not known yet
   std::atomic<std::uint16_t> protocol_minor_ = kProtocolMinor;
   std::atomic<bool> wakes_blocked_ = false;  // the daemon wakes a thread that is blocked at a ring
   std::atomic<std::uint64_t> next_request_ = 1;

@@ -11,7 +11,11 @@
 namespace entrepot {
 
 ClientService::ClientService(const Parts& parts, std::function<void()> stop)
-    : parts_(parts), stop_(std::move(stop)), objects_(parts.store, parts.segments), sessions_(parts.store), streams_(parts.store) {
+    : parts_(parts),
+      stop_(std::move(stop)),
+      objects_(parts.store, parts.segments),
+      sessions_(parts.store),
+      streams_(parts.store) {
   parts_.connections.on_frame([this](Connection& connection, Frame& frame) { handle(connection, frame); });
 }
 

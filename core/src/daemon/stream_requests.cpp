@@ -39,9 +39,9 @@ void StreamRequests::remove_stream(Request& request) {
 void StreamRequests::stream_state(Request& request) {
   StreamStateRequest body;
   if (!request.read(body)) return;
-  const auto found = store_.streams().find(body.stream);
-  if (!found.is_ok()) return request.answer(found.status());
-  const Stream& stream = **found;
+  const auto stream_found = store_.streams().find(body.stream);
+  if (!stream_found.is_ok()) return request.answer(stream_found.status());
+  const Stream& stream = **stream_found;
   if (const Status state = stream.check(); !state.is_ok()) return request.answer(state);
   request.reply(StreamStateReply{static_cast<std::uint8_t>(stream.state() == Stream::State::kEnded ? 1 : 0),
                                  stream.appended(), stream.size()});

@@ -65,7 +65,7 @@ enum class MessageType : std::uint16_t {
   kNextChunk = 60,
   kChunkDone = 61,
   kStreamState = 62,
-  kFork = 43,           // sent by the parent: a second registration, for a forked child
+  kFork = 43,  // sent by the parent: a second registration, for a forked child
 };
 
 struct FrameHeader {

@@ -172,7 +172,8 @@ struct NextChunkRequest {
   }
 };
 struct NextChunkReply {
-  std::uint8_t ended = 0;  // 1: there is no further chunk for this group, and none that another reader of it could return
+  std::uint8_t ended =
+      0;  // 1: there is no further chunk for this group, and none that another reader of it could return
   std::uint64_t position = 0;
   IdBytes id{};
   std::uint8_t redelivered = 0;  // 1: another reader had it, or this one, and did not report it as done

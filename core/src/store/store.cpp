@@ -320,7 +320,8 @@ void Store::rescan() {
 // ---- deadlines ----
 
 std::uint64_t Store::next_deadline_ns() const {
-  return std::min({pending_.next_deadline_ns(), reservations_.next_deadline_ns(), streams_.next_deadline_ns(), timers_.next_ns()});
+  return std::min(
+      {pending_.next_deadline_ns(), reservations_.next_deadline_ns(), streams_.next_deadline_ns(), timers_.next_ns()});
 }
 
 // Of those whose time depends on what the parts have to do. The other timers are armed where their reason arises.

@@ -58,7 +58,7 @@ class Streams : public ::testing::Test {
   [[nodiscard]] std::optional<std::uint64_t> position(std::uint64_t reader) const {
     const auto it = given.find(reader);
     return it == given.end() || !it->second.is_ok() || it->second->ended ? std::nullopt
-                                                                        : std::optional(it->second->position);
+                                                                         : std::optional(it->second->position);
   }
   [[nodiscard]] bool has_end(std::uint64_t reader) const {
     const auto it = given.find(reader);
@@ -388,8 +388,8 @@ TEST_P(RandomStreams, KeepTheirPromises) {
   };
   std::map<std::uint32_t, ModelReader> readers;  // by client
   std::uint32_t next_client = 100;
-  std::vector<std::map<IdBytes, int>> handed(2);          // deliveries, by group
-  std::vector<std::map<IdBytes, int>> returned(2);        // by readers that ended
+  std::vector<std::map<IdBytes, int>> handed(2);                // deliveries, by group
+  std::vector<std::map<IdBytes, int>> returned(2);              // by readers that ended
   std::vector<std::map<std::uint32_t, std::uint64_t>> last(2);  // latest first delivery of each writer
   const auto add_reader = [&](std::size_t group) {
     const std::uint32_t client = next_client++;
@@ -428,31 +428,32 @@ TEST_P(RandomStreams, KeepTheirPromises) {
       const bool repeats = r.in_hand && !done;
       if (done) r.in_hand.reset();
       r.waits = true;
-      table.next(origin(r.client), r.number, done, 1000, [&, client = r.client, repeats](const Result<NextChunk>& next) {
-        ASSERT_TRUE(next.is_ok()) << next.status().to_string();
-        ModelReader& mine = readers.at(client);
-        mine.waits = false;
-        mine.has_end = next->ended;
-        if (next->ended) {
-          mine.in_hand.reset();
-          return;
-        }
-        if (repeats) {
-          ASSERT_EQ(next->position, mine.in_hand->position);
-          return;
-        }
-        mine.in_hand = *next;
-        const int before = handed[mine.group][next->id]++;
-        ASSERT_EQ(before, returned[mine.group][next->id]) << "handed out again without having come back";
-        ASSERT_EQ(next->again, before != 0);
-        if (before != 0) return;
-        for (std::uint32_t w = 0; w < kWriters; ++w) {
-          for (std::uint64_t sent = 0; sent < kChunksOfWriter; ++sent) {
-            if (numbered_id(w * 1000 + sent) != next->id) continue;
-            ASSERT_EQ(sent, last[mine.group][w]++) << "in the writer's order";
-          }
-        }
-      });
+      table.next(origin(r.client), r.number, done, 1000,
+                 [&, client = r.client, repeats](const Result<NextChunk>& next) {
+                   ASSERT_TRUE(next.is_ok()) << next.status().to_string();
+                   ModelReader& mine = readers.at(client);
+                   mine.waits = false;
+                   mine.has_end = next->ended;
+                   if (next->ended) {
+                     mine.in_hand.reset();
+                     return;
+                   }
+                   if (repeats) {
+                     ASSERT_EQ(next->position, mine.in_hand->position);
+                     return;
+                   }
+                   mine.in_hand = *next;
+                   const int before = handed[mine.group][next->id]++;
+                   ASSERT_EQ(before, returned[mine.group][next->id]) << "handed out again without having come back";
+                   ASSERT_EQ(next->again, before != 0);
+                   if (before != 0) return;
+                   for (std::uint32_t w = 0; w < kWriters; ++w) {
+                     for (std::uint64_t sent = 0; sent < kChunksOfWriter; ++sent) {
+                       if (numbered_id(w * 1000 + sent) != next->id) continue;
+                       ASSERT_EQ(sent, last[mine.group][w]++) << "in the writer's order";
+                     }
+                   }
+                 });
     } else {
       auto it = std::next(readers.begin(), static_cast<std::ptrdiff_t>(pick(readers.size())));
       const ModelReader gone = it->second;

@@ -52,7 +52,9 @@ class Stream:
         self._store = store
         self.name = checked_name(name)
         if isinstance(groups, str):
-            raise InvalidArgument(f"groups must be a sequence of names, but got the string {groups!r}: pass [{groups!r}]")
+            raise InvalidArgument(
+                f"groups must be a sequence of names, but got the string {groups!r}: pass [{groups!r}]"
+            )
         group_names = [checked_name(group) for group in groups]
         keeps = None if keep is None else checked_boolean("keep", keep)
         replaces = checked_boolean("replace", replace)

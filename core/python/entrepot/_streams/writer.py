@@ -37,10 +37,10 @@ class StreamWriter:
         self._lock = threading.Lock()
         self._members: CollectionBuilder | None = store.collection(name) if keep else None  # guarded by _lock
         self._client = store._raw()  # to abort with, also when the store was closed
-        # Of the next chunk, guarded by _lock. The daemon knows it, and deletes the object if this process ends in between.
+        # The next chunk's ID, guarded by _lock. The daemon deletes the object if this process ends in between.
         self._next = ObjectID.random()
-        known = _UNKNOWN if keep else self._next.binary
-        self._number: int | None = self._client.open_stream_writer(stream, known)  # None: not open any more
+        announced = _UNKNOWN if keep else self._next.binary
+        self._number: int | None = self._client.open_stream_writer(stream, announced)  # None: not open any more
 
     def put(self, value: Any, *, timeout: float | None = None) -> ObjectID:
         """Append a value to the stream, waiting until it has room.

@@ -15,8 +15,8 @@ class SealedChunks : public ChunkObjects {
   explicit SealedChunks(ObjectTable& objects) : objects_(&objects) {}  // must outlive it
 
   [[nodiscard]] std::optional<std::uint32_t> generation(const IdBytes& id) const override {
-    const LookupOutcome found = objects_->lookup(id);
-    return found.code == Code::kOk ? std::optional(found.generation) : std::nullopt;
+    const LookupOutcome outcome = objects_->lookup(id);
+    return outcome.code == Code::kOk ? std::optional(outcome.generation) : std::nullopt;
   }
   void remove(const IdBytes& id) override { static_cast<void>(objects_->remove(std::span(&id, 1))); }
 

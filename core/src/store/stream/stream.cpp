@@ -17,8 +17,8 @@ Status Stream::check_change(std::string_view what, std::uint64_t now, std::uint6
 
 Status Stream::specify(const StreamSpec& spec) {
   if (spec.capacity > kMaxCapacity) {
-    return {Code::kInvalidArgument, concat("the capacity of a stream is 1 to ", kMaxCapacity, " chunks, but ",
-                                           spec.capacity, " is given")};
+    return {Code::kInvalidArgument,
+            concat("the capacity of a stream is 1 to ", kMaxCapacity, " chunks, but ", spec.capacity, " is given")};
   }
   if (spec.writers > kMaxWriters) {
     return {Code::kInvalidArgument,
@@ -93,8 +93,9 @@ std::vector<StreamChunk> Stream::fail(std::string_view reason) {
 
 Result<Stream::Group> Stream::add_group(std::string_view name, bool late) {
   RETURN_IF_ERROR(check());
-  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const GroupState& g) { return g.name == name; });
-  if (known != groups_.end()) return static_cast<Group>(known - groups_.begin());
+  const auto existing =
+      std::find_if(groups_.begin(), groups_.end(), [&](const GroupState& g) { return g.name == name; });
+  if (existing != groups_.end()) return static_cast<Group>(existing - groups_.begin());
   if (groups_.size() >= kMaxGroups) {
     return Status(Code::kInvalidArgument, concat(name_, " has ", kMaxGroups, " groups, and cannot have more"));
   }

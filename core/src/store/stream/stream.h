@@ -56,11 +56,11 @@ class Stream {
   using Group = std::uint32_t;  // index into groups()
   struct GroupState {
     std::string name;
-    std::uint64_t next = 0;                             // lowest position that was never handed out to this group
-    std::set<std::uint64_t> returned;                   // positions, handed out before and to be handed out again
-    std::map<std::uint64_t, std::uint64_t> in_hand;     // reader -> position
-    std::uint64_t left = 0;                             // chunks in the stream that it has not consumed
-    std::uint64_t missed = 0;                           // chunks that had left the stream when it was added
+    std::uint64_t next = 0;                          // lowest position that was never handed out to this group
+    std::set<std::uint64_t> returned;                // positions, handed out before and to be handed out again
+    std::map<std::uint64_t, std::uint64_t> in_hand;  // reader -> position
+    std::uint64_t left = 0;                          // chunks in the stream that it has not consumed
+    std::uint64_t missed = 0;                        // chunks that had left the stream when it was added
   };
   struct HandedOut {
     std::uint64_t position = 0;
@@ -101,7 +101,9 @@ class Stream {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] const std::string& failure() const { return failure_; }
-  [[nodiscard]] bool is_over() const { return state_ == State::kFailed || (state_ == State::kEnded && chunks_.empty()); }
+  [[nodiscard]] bool is_over() const {
+    return state_ == State::kFailed || (state_ == State::kEnded && chunks_.empty());
+  }
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   [[nodiscard]] std::uint32_t writers() const { return writers_; }
   [[nodiscard]] std::uint32_t writers_opened() const { return writers_opened_; }
@@ -113,7 +115,8 @@ class Stream {
   [[nodiscard]] std::string describe_full() const;  // who has not consumed what, for an error
 
  private:
-  [[nodiscard]] Status check_change(std::string_view what, std::uint64_t now, std::uint64_t asked, bool is_specified) const;
+  [[nodiscard]] Status check_change(std::string_view what, std::uint64_t now, std::uint64_t asked,
+                                    bool is_specified) const;
 
   std::string name_;
   State state_ = State::kOpen;

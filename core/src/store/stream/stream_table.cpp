@@ -10,7 +10,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kHeapBytesPerChunk = 256;
-constexpr std::uint64_t kMaxWaitMs = 7 * 24 * 3600 * 1000ULL;
+constexpr std::uint64_t kLongestWaitMs = 7 * 24 * 3600 * 1000ULL;
 
 }  // namespace
 
@@ -92,9 +92,10 @@ void StreamTable::session_ended(std::uint32_t session) {
 Result<StreamTable::EntryPtr> StreamTable::entry_of(std::uint64_t stream) const {
   const auto it = by_number_.find(stream);
   if (it != by_number_.end()) return it->second;
-  return Status(Code::kStreamLost,
-                "this stream is gone: it was removed, replaced, or the daemon that had it was restarted; its writers and "
-                "readers have to start anew with a new stream");
+  return Status(
+      Code::kStreamLost,
+      "this stream is gone: it was removed, replaced, or the daemon that had it was restarted; its writers and "
+      "readers have to start anew with a new stream");
 }
 
 Result<const Stream*> StreamTable::find(std::uint64_t stream) const {
@@ -119,8 +120,8 @@ void StreamTable::finish_chunk(const Stream& stream, const StreamChunk& chunk) {
 
 Result<std::uint64_t> StreamTable::add_end(const RequestOrigin& origin, const EntryPtr& entry,
                                            std::optional<Stream::Group> group) {
-  const auto of_connection =
-      std::count_if(ends_.begin(), ends_.end(), [&](const auto& end) { return end.second.origin.owner == origin.owner; });
+  const auto of_connection = std::count_if(ends_.begin(), ends_.end(),
+                                           [&](const auto& end) { return end.second.origin.owner == origin.owner; });
   if (static_cast<std::size_t>(of_connection) >= kMaxEndsOfConnection) {
     return Status(Code::kStoreFull, concat("client ", origin.client, " has ", kMaxEndsOfConnection,
                                            " writers and readers of streams open, and cannot have more: close some"));
@@ -145,10 +146,11 @@ Result<StreamTable::End*> StreamTable::end_of(const RequestOrigin& origin, std::
   if (it != ends_.end() && it->second.origin.owner == origin.owner && it->second.group.has_value() != is_writer) {
     return &it->second;
   }
-  return Status(Code::kStreamLost,
-                concat("this ", is_writer ? "writer" : "reader",
-                       " of a stream is gone: it was closed, or the daemon was restarted or lost the connection to this "
-                       "process; the stream's writers and readers have to start anew with a new stream"));
+  return Status(
+      Code::kStreamLost,
+      concat("this ", is_writer ? "writer" : "reader",
+             " of a stream is gone: it was closed, or the daemon was restarted or lost the connection to this "
+             "process; the stream's writers and readers have to start anew with a new stream"));
 }
 
 void StreamTable::stop_waiting(std::uint64_t number, End& end) {
@@ -198,8 +200,8 @@ Status StreamTable::close_writer(const RequestOrigin& origin, std::uint64_t writ
   erase_end(writer);
   --entry->writers_open;
   if (aborts || waits) {
-    fail(*entry, concat("a writer (", parts_.describe_client(origin.client), ") gave up: ",
-                        waits && !aborts ? "it was closed while it was writing" : reason));
+    fail(*entry, concat("a writer (", parts_.describe_client(origin.client),
+                        ") gave up: ", waits && !aborts ? "it was closed while it was writing" : reason));
   } else {
     const Status state = entry->stream.check();
     if (state.is_ok()) entry->stream.close_writer();
@@ -213,15 +215,16 @@ Status StreamTable::close_writer(const RequestOrigin& origin, std::uint64_t writ
 
 void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
                          std::uint64_t timeout_ms, AppendDone done) {
-  const Result<End*> found = end_of(origin, writer, true);
-  if (!found.is_ok()) return done(found.status());
-  End& end = **found;
+  const Result<End*> looked_up = end_of(origin, writer, true);
+  if (!looked_up.is_ok()) return done(looked_up.status());
+  End& end = **looked_up;
   if (end.append_done) {
     return done(Status(Code::kInvalidArgument, "another chunk of this writer waits for room: withdraw it first"));
   }
   if (!parts_.objects.generation(id)) {
-    return done(Status(Code::kObjectNotFound, concat("object ", to_hex(id), " is not in the store: put it before it is "
-                                                                            "appended to a stream")));
+    return done(Status(Code::kObjectNotFound, concat("object ", to_hex(id),
+                                                     " is not in the store: put it before it is "
+                                                     "appended to a stream")));
   }
   if (chunks_.contains(id)) {
     return done(Status(Code::kInvalidArgument, concat("object ", to_hex(id),
@@ -235,7 +238,7 @@ void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, cons
   end.timeout_ms = timeout_ms;
   end.entry->appends.push_back(writer);
   const std::uint64_t now = parts_.clock.monotonic_ns();
-  deadlines_.arm(end.deadline, now + std::min(timeout_ms, kMaxWaitMs) * 1'000'000);
+  deadlines_.arm(end.deadline, now + std::min(timeout_ms, kLongestWaitMs) * 1'000'000);
   advance(*end.entry);
   run_answers();
   if (timeout_ms == 0) answer_overdue(now);  // a request that does not wait is answered now
@@ -270,7 +273,8 @@ Status StreamTable::close_reader(const RequestOrigin& origin, std::uint64_t read
   ASSIGN_OR_RETURN(End* const end, end_of(origin, reader, false));
   const EntryPtr entry = end->entry;
   if (end->next_done) {
-    answer(std::move(end->next_done), Status(Code::kTimeout, "its reader was closed while it waited for a chunk", true));
+    answer(std::move(end->next_done),
+           Status(Code::kTimeout, "its reader was closed while it waited for a chunk", true));
     stop_waiting(reader, *end);
   }
   entry->stream.take_back(*end->group, reader);
@@ -283,9 +287,9 @@ Status StreamTable::close_reader(const RequestOrigin& origin, std::uint64_t read
 
 void StreamTable::next(const RequestOrigin& origin, std::uint64_t reader, std::optional<std::uint64_t> done,
                        std::uint64_t timeout_ms, NextDone answer_next) {
-  const Result<End*> found = end_of(origin, reader, false);
-  if (!found.is_ok()) return answer_next(found.status());
-  End& end = **found;
+  const Result<End*> looked_up = end_of(origin, reader, false);
+  if (!looked_up.is_ok()) return answer_next(looked_up.status());
+  End& end = **looked_up;
   if (const Status state = end.entry->stream.check(); !state.is_ok()) return answer_next(state);
   if (end.next_done) {  // its caller stopped waiting, or two threads use one reader
     answer(std::move(end.next_done), Status(Code::kTimeout, "another request of this reader took its place", true));
@@ -298,7 +302,7 @@ void StreamTable::next(const RequestOrigin& origin, std::uint64_t reader, std::o
   end.timeout_ms = timeout_ms;
   end.entry->nexts[*end.group].push_back(reader);
   const std::uint64_t now = parts_.clock.monotonic_ns();
-  deadlines_.arm(end.deadline, now + std::min(timeout_ms, kMaxWaitMs) * 1'000'000);
+  deadlines_.arm(end.deadline, now + std::min(timeout_ms, kLongestWaitMs) * 1'000'000);
   advance(*end.entry);
   run_answers();
   if (timeout_ms == 0) answer_overdue(now);
@@ -327,9 +331,9 @@ void StreamTable::advance(Entry& entry) {
       refuse_append(end, state);
     } else if (!generation || !chunks_.insert(end.id).second) {
       answer(std::move(end.append_done),
-             Status(Code::kObjectNotFound,
-                    concat("object ", to_hex(end.id), " was deleted, or appended by another writer, while it waited for ",
-                           "room in ", stream.name())));
+             Status(Code::kObjectNotFound, concat("object ", to_hex(end.id),
+                                                  " was deleted, or appended by another writer, while it waited for ",
+                                                  "room in ", stream.name())));
       end.append_done = nullptr;
     } else {
       parts_.budget.charge(BudgetItem::kHeap, kHeapBytesPerChunk);
@@ -382,17 +386,17 @@ void StreamTable::answer_overdue(std::uint64_t now_ns) {
     End& end = ends_.at(number);
     const Stream& stream = end.entry->stream;
     if (end.group) {
-      answer(std::move(end.next_done), Status(Code::kTimeout,
-                                              concat("no chunk came for group '", stream.groups()[*end.group].name, "' of ",
-                                                     stream.name(), " within ", end.timeout_ms, " ms; ",
-                                                     stream.writers_closed(), " of ", count_of(stream.writers(), "writer"),
-                                                     " closed so far"),
-                                              true));
+      answer(std::move(end.next_done),
+             Status(Code::kTimeout,
+                    concat("no chunk came for group '", stream.groups()[*end.group].name, "' of ", stream.name(),
+                           " within ", end.timeout_ms, " ms; ", stream.writers_closed(), " of ",
+                           count_of(stream.writers(), "writer"), " closed so far"),
+                    true));
       end.next_done = nullptr;
     } else {
       refuse_append(end, Status(Code::kTimeout,
-                                concat("there was no room in ", stream.name(), " within ", end.timeout_ms, " ms: ",
-                                       stream.describe_full(), "; read it faster, or wait longer"),
+                                concat("there was no room in ", stream.name(), " within ", end.timeout_ms,
+                                       " ms: ", stream.describe_full(), "; read it faster, or wait longer"),
                                 true));
     }
     stop_waiting(number, end);
@@ -401,7 +405,8 @@ void StreamTable::answer_overdue(std::uint64_t now_ns) {
 }
 
 void StreamTable::connection_ended(std::uint64_t owner) {
-  std::vector<std::pair<EntryPtr, std::optional<std::uint32_t>>> left;  // streams, and the client of a writer that was lost
+  std::vector<std::pair<EntryPtr, std::optional<std::uint32_t>>>
+      left;  // streams, and the client of a writer that was lost
   for (auto it = ends_.begin(); it != ends_.end();) {
     auto& [number, end] = *it++;
     if (end.origin.owner != owner) continue;
@@ -433,8 +438,8 @@ std::vector<StreamTable::Listed> StreamTable::list() const {
   std::vector<Listed> listed;
   listed.reserve(by_name_.size());
   for (const auto& [name, entry] : by_name_) {
-    listed.push_back({name.first, name.second, &entry->stream, entry->writers_open, entry->appends.size(),
-                      entry->readers_open});
+    listed.push_back(
+        {name.first, name.second, &entry->stream, entry->writers_open, entry->appends.size(), entry->readers_open});
   }
   return listed;
 }

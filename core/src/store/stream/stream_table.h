@@ -139,8 +139,8 @@ class StreamTable {
     Entry(std::uint64_t number, std::string name) : number(number), stream(std::move(name)) {}
     std::uint64_t number;
     Stream stream;
-    std::deque<std::uint64_t> appends;              // writers that wait for room, first come first
-    std::vector<std::deque<std::uint64_t>> nexts;   // readers that wait for a chunk, by group, first come first
+    std::deque<std::uint64_t> appends;             // writers that wait for room, first come first
+    std::vector<std::deque<std::uint64_t>> nexts;  // readers that wait for a chunk, by group, first come first
     std::size_t writers_open = 0;
     std::vector<std::size_t> readers_open;  // by group
   };
@@ -153,9 +153,9 @@ class StreamTable {
     DeadlineHeap<std::uint64_t>::Handle deadline = 0;
     std::uint64_t timeout_ms = 0;  // of the request that waits
     // Writer
-    IdBytes next{};         // under which it is going to seal; all zero: unknown
-    IdBytes id{};           // of its latest append
-    bool appended = false;  // it has succeeded
+    IdBytes next{};            // under which it is going to seal; all zero: unknown
+    IdBytes id{};              // of its latest append
+    bool appended = false;     // it has succeeded
     AppendDone append_done{};  // while it waits
     // Reader
     NextDone next_done{};  // while it waits
@@ -171,7 +171,7 @@ class StreamTable {
   void fail(Entry& entry, std::string_view reason);
   void remove_entry(std::map<Name, EntryPtr>::iterator it, std::string_view reason);
   void finish_chunk(const Stream& stream, const StreamChunk& chunk);
-  void advance(Entry& entry);                       // answers what can be answered
+  void advance(Entry& entry);                         // answers what can be answered
   void stop_waiting(std::uint64_t number, End& end);  // it is answered, withdrawn or dropped
   void delete_unless_chunk(const IdBytes& id);
   void refuse_append(End& end, Status why);  // it waits
