@@ -137,8 +137,9 @@ void announce(int ready_fd) {
 void mark_address(const KeeperLink& link) {
   const int lock = link.fd({DescriptorKind::kAddressLock, 0});
   if (const Status written = write_address_owner(lock, link.keeper_pid(), true); !written.is_ok()) {
-    log_warning("cannot write the lock file, so the next store at this address may not report that this one was killed: ",
-                written.message());
+    log_warning(
+        "cannot write the lock file, so the next store at this address may not report that this one was killed: ",
+        written.message());
   }
 }
 
