@@ -19,6 +19,7 @@ from benchmarks.commands.plasma_restart import add_plasma_restart
 from benchmarks.commands.plasma_server import add_plasma_server
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
+from benchmarks.commands.streams import add_streams
 from benchmarks.commands.table_handoff import add_handoff
 from benchmarks.commands.zero_copy import add_zero_copy
 
@@ -49,6 +50,7 @@ def main() -> int:
     add_plasma_server(commands)
     add_plasma_restart(commands)
     add_handoff(commands)
+    add_streams(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code

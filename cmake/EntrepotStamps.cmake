@@ -23,7 +23,7 @@ endfunction()
 entrepot_stamp(layout_stamp core/src/shm/layout.h core/src/shm/locality.h core/src/base/id.h core/src/base/id.cpp core/src/base/hash.h)
 # The socket's messages and their encoding.
 entrepot_stamp(protocol_stamp core/src/net/frame.h core/src/net/handshake.h core/src/net/object_messages.h
-               core/src/net/session_messages.h core/src/base/wire.h core/include/entrepot/codes.h)
+               core/src/net/session_messages.h core/src/net/stream_messages.h core/src/base/wire.h core/include/entrepot/codes.h)
 add_compile_definitions(ENTREPOT_LAYOUT_STAMP=${layout_stamp} ENTREPOT_PROTOCOL_STAMP=${protocol_stamp})
 
 # The stub declares the interface that the Python sources expect of the extension. Its hash is compiled into the

@@ -31,6 +31,10 @@ void read_as_all(const Bytes& bytes) {
           CloseSessionRequest, RemoveSessionRequest, RemoveUnusedRequest, RemoveUnusedReply, DefineSetRequest,
           DefineSetReply, ListSetsRequest, HintRequest, ConsumedRequest, PerObjectReply, NameRequest, NameReply,
           ListRequest, InfoRequest, JsonReply, WaitRequest, ForkReply, Empty>(bytes);
+  read_as<OpenStreamRequest, OpenStreamReply, RemoveStreamRequest, StreamStateRequest, StreamStateReply,
+          OpenStreamWriterRequest, OpenStreamWriterReply, CloseStreamWriterRequest, AppendChunkRequest,
+          AppendChunkReply, WithdrawChunkRequest, WithdrawChunkReply, OpenStreamReaderRequest, OpenStreamReaderReply,
+          CloseStreamReaderRequest, NextChunkRequest, NextChunkReply, ChunkDoneRequest>(bytes);
 }
 
 // Input as a stream of pieces, each with a head of two bytes (number of bytes / 4, number of descriptors) and its

@@ -12,6 +12,7 @@ from typing import Any
 
 import entrepot
 import numpy as np
+import pytest
 from entrepot._core import PROTOCOL
 
 OPEN_RINGS = 48  # the type in a frame's header
@@ -72,6 +73,10 @@ def test_it_is_used_without_what_it_lacks(daemon: Any, socket_folder: Path) -> N
             assert [store.get(oid) for oid in oids] == values
             assert store.get_many(store.put_many(values)) == values
             store.reserve(1 << 20).release()
+            with pytest.raises(
+                entrepot.VersionMismatch, match=r"has streams only from 1\.6 on: run 'entrepot upgrade'"
+            ):
+                store.stream("x")
     finally:
         older.close()
     assert older.requests_for_rings == 1

@@ -23,6 +23,8 @@ PROGRAMS = [
     ("docs/filesystem.md", 0),
     ("docs/plasma-python.md", 0),
     ("docs/resharing.md", 0),
+    ("docs/streams.md", 0),
+    ("docs/streams.md", 1),
     ("docs/checkpoints.md", 0),
     ("docs/checkpoints.md", 1),
     ("docs/policy.md", 0),

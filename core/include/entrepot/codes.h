@@ -23,6 +23,8 @@ enum class Code : std::uint16_t {
   kInvalidArgument = 14,
   kObjectDropped = 15,
   kInstanceLost = 16,
+  kStreamFailed = 17,
+  kStreamLost = 18,
 };
 
 }  // namespace entrepot

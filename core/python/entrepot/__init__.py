@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from entrepot._collections.collection import Collection as Collection
     from entrepot._store.connection import connect as connect
     from entrepot._store.store import Store as Store
+    from entrepot._streams.reader import StreamReader as StreamReader
+    from entrepot._streams.stream import Stream as Stream
+    from entrepot._streams.writer import StreamWriter as StreamWriter
     from entrepot.durable import Durable as Durable
     from entrepot.errors import AccessDenied as AccessDenied
     from entrepot.errors import BuildMismatch as BuildMismatch
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
     from entrepot.errors import ObjectNotFound as ObjectNotFound
     from entrepot.errors import StoreFull as StoreFull
     from entrepot.errors import StoreUnavailable as StoreUnavailable
+    from entrepot.errors import StreamEnded as StreamEnded
+    from entrepot.errors import StreamFailed as StreamFailed
+    from entrepot.errors import StreamLost as StreamLost
     from entrepot.errors import Timeout as Timeout
     from entrepot.errors import UnsupportedType as UnsupportedType
     from entrepot.errors import VersionMismatch as VersionMismatch
@@ -67,6 +73,9 @@ _ERRORS = (
     "ObjectNotFound",
     "StoreFull",
     "StoreUnavailable",
+    "StreamEnded",
+    "StreamFailed",
+    "StreamLost",
     "Timeout",
     "UnsupportedType",
     "VersionMismatch",
@@ -86,6 +95,9 @@ _MODULE_BY_NAME = {
     "Reservation": "entrepot._client.reservation",
     "SessionInfo": "entrepot._client.info",
     "Store": "entrepot._store.store",
+    "Stream": "entrepot._streams.stream",
+    "StreamReader": "entrepot._streams.reader",
+    "StreamWriter": "entrepot._streams.writer",
     "TableBuilder": "entrepot._builders.table_builder",
     "connect": "entrepot._store.connection",
     **dict.fromkeys(_ERRORS, "entrepot.errors"),
@@ -120,6 +132,12 @@ __all__ = [
     "Store",
     "StoreFull",
     "StoreUnavailable",
+    "Stream",
+    "StreamEnded",
+    "StreamFailed",
+    "StreamLost",
+    "StreamReader",
+    "StreamWriter",
     "TableBuilder",
     "Timeout",
     "UnsupportedType",

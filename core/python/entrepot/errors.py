@@ -81,6 +81,24 @@ class InstanceLost(StoreUnavailable):
     code = "instance_lost"
 
 
+class StreamFailed(EntrepotError):
+    """A stream ended before everything was written: a writer died or gave up, or the stream was removed or replaced."""
+
+    code = "stream_failed"
+
+
+class StreamLost(StreamFailed):
+    """The daemon that had the stream was restarted, or the stream is gone; start its tasks anew with a new stream."""
+
+    code = "stream_lost"
+
+
+class StreamEnded(EntrepotError, EOFError):
+    """A reader has everything: all writers of the stream have closed, and all chunks were consumed by its group."""
+
+    code = "stream_ended"
+
+
 class Timeout(EntrepotError, TimeoutError):
     """The operation did not finish within the given time."""
 
@@ -140,6 +158,9 @@ BY_CODE: dict[str, type[EntrepotError]] = {
         StoreFull,
         StoreUnavailable,
         InstanceLost,
+        StreamFailed,
+        StreamLost,
+        StreamEnded,
         Timeout,
         VersionMismatch,
         AccessDenied,

@@ -38,6 +38,10 @@ std::string_view code_name(Code code) {
       return "ObjectDropped";
     case Code::kInstanceLost:
       return "InstanceLost";
+    case Code::kStreamFailed:
+      return "StreamFailed";
+    case Code::kStreamLost:
+      return "StreamLost";
   }
   return "Unknown";
 }

@@ -361,6 +361,7 @@ void add_client(nb::module_& module) {
   nb::class_<PyClient> cls(module, "Client", "One process's connection to one store. Thread-safe.");
   add_methods(cls);
   add_reservations(cls);
+  add_streams(cls);
   add_sessions_and_names(cls);
   add_status_methods(cls);
   add_locality(cls);

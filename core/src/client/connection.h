@@ -51,9 +51,13 @@ class Connection {
   // Remembers the daemon's process, for the error if it does not answer later, and what it supports.
   void set_daemon(std::uint32_t pid, std::uint16_t protocol_minor) {
     daemon_.store(pid, std::memory_order_relaxed);
+    protocol_minor_.store(protocol_minor, std::memory_order_relaxed);
     wakes_blocked_.store(protocol_minor >= kBlockingSinceMinor, std::memory_order_relaxed);
   }
 
+  [[nodiscard]] std::uint16_t protocol_minor() const {  // the daemon's
+    return protocol_minor_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] bool broken() const { return broken_.load(std::memory_order_acquire); }
   // True if the daemon has closed the connection (as it does on exit), even if no request has noticed yet.
   [[nodiscard]] bool ended() const;
@@ -88,7 +92,8 @@ class Connection {
 
   UniqueFd socket_;
   std::atomic<bool> broken_ = false;
-  std::atomic<std::uint32_t> daemon_ = 0;    // 0: not known yet
+  std::atomic<std::uint32_t> daemon_ = 0;  // 0: not known yet
+  std::atomic<std::uint16_t> protocol_minor_ = kProtocolMinor;
   std::atomic<bool> wakes_blocked_ = false;  // the daemon wakes a thread that is blocked at a ring
   std::atomic<std::uint64_t> next_request_ = 1;
   std::mutex send_mutex_;  // held while a frame is sent, so that frames do not interleave

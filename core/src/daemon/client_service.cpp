@@ -11,7 +11,11 @@
 namespace entrepot {
 
 ClientService::ClientService(const Parts& parts, std::function<void()> stop)
-    : parts_(parts), stop_(std::move(stop)), objects_(parts.store, parts.segments), sessions_(parts.store) {
+    : parts_(parts),
+      stop_(std::move(stop)),
+      objects_(parts.store, parts.segments),
+      sessions_(parts.store),
+      streams_(parts.store) {
   parts_.connections.on_frame([this](Connection& connection, Frame& frame) { handle(connection, frame); });
 }
 
@@ -78,6 +82,28 @@ void ClientService::serve(Request& request) {
       return sessions_.resolve_name(request);
     case MessageType::kUnbindName:
       return sessions_.unbind_name(request);
+    case MessageType::kOpenStream:
+      return streams_.open_stream(request);
+    case MessageType::kRemoveStream:
+      return streams_.remove_stream(request);
+    case MessageType::kStreamState:
+      return streams_.stream_state(request);
+    case MessageType::kOpenStreamWriter:
+      return streams_.open_writer(request);
+    case MessageType::kCloseStreamWriter:
+      return streams_.close_writer(request);
+    case MessageType::kAppendChunk:
+      return streams_.append(request);
+    case MessageType::kWithdrawChunk:
+      return streams_.withdraw(request);
+    case MessageType::kOpenStreamReader:
+      return streams_.open_reader(request);
+    case MessageType::kCloseStreamReader:
+      return streams_.close_reader(request);
+    case MessageType::kNextChunk:
+      return streams_.next(request);
+    case MessageType::kChunkDone:
+      return streams_.chunk_done(request);
     case MessageType::kStatus:
       return request.reply(JsonReply{parts_.store.status_json(daemon_status())});
     case MessageType::kGrowPins:

@@ -11,6 +11,7 @@
 #include "daemon/request.h"
 #include "daemon/segment_files.h"
 #include "daemon/session_requests.h"
+#include "daemon/stream_requests.h"
 #include "daemon/upgrader.h"
 #include "store/store.h"
 
@@ -43,6 +44,7 @@ class ClientService {
   std::function<void()> stop_;
   ObjectRequests objects_;
   SessionRequests sessions_;
+  StreamRequests streams_;
 };
 
 }  // namespace entrepot

@@ -11,7 +11,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 5;          // peers one minor version older or newer are served
+inline constexpr std::uint16_t kProtocolMinor = 6;          // peers one minor version older or newer are served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -54,7 +54,18 @@ enum class MessageType : std::uint16_t {
   kRingFilled = 49,     // since 1.4; no answer, in both directions: a ring has frames, and its consumer slept
   kLeaseIsolated = 50,  // since 1.5
   kSocketFilled = 51,   // since 1.5; from the daemon, through a ring; no answer: the socket has a frame
-  kFork = 43,           // sent by the parent: a second registration, for a forked child
+  kOpenStream = 52,     // since 1.6, as all about streams
+  kRemoveStream = 53,
+  kOpenStreamWriter = 54,
+  kCloseStreamWriter = 55,
+  kAppendChunk = 56,
+  kWithdrawChunk = 57,
+  kOpenStreamReader = 58,
+  kCloseStreamReader = 59,
+  kNextChunk = 60,
+  kChunkDone = 61,
+  kStreamState = 62,
+  kFork = 43,  // sent by the parent: a second registration, for a forked child
 };
 
 struct FrameHeader {

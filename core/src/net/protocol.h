@@ -10,3 +10,4 @@
 #include "net/handshake.h"
 #include "net/object_messages.h"
 #include "net/session_messages.h"
+#include "net/stream_messages.h"

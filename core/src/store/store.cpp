@@ -38,12 +38,14 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       room_({options_, clock, budget_, pool_, parts_, names_, consumers_, pager_}),
       reservations_(budget_, [this](std::uint32_t blob,
                                     std::uint32_t generation) { return parts_.blobs.exists(blob, generation); }),
+      chunks_(objects_),
+      streams_({clock, budget_, chunks_, [this](std::uint32_t client) { return clients_.describe(client); }}),
       burst_(timers_, clock),
       surplus_(
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
       spill_(spill),
       report_({memory, clock, options_, budget_, records_, sessions_, sets_, names_, clients_, pins_, pool_, surplus_,
-               parts_, pager_, pending_, reservations_, adoption_}),
+               parts_, pager_, pending_, reservations_, streams_, adoption_}),
       object_report_({clock, clients_, parts_, objects_, pager_}),
       admission_({clients_, options_, budget_, pool_, pager_, parts_, room_, report_, reservations_}) {
   rescan_timer_ = timers_.add([this](std::uint64_t) { rescan(); });
@@ -84,6 +86,7 @@ Status Store::reconnect(std::uint32_t client, std::uint64_t token, const std::ve
 void Store::disconnected(std::uint32_t client, std::uint64_t owner) {
   cancel(owner);
   reservations_.connection_ended({client, owner});
+  streams_.connection_ended(owner);
   close_sessions(owner);
   if (ClientState* state = clients_.find(client)) {
     state->connected = false;
@@ -317,7 +320,8 @@ void Store::rescan() {
 // ---- deadlines ----
 
 std::uint64_t Store::next_deadline_ns() const {
-  return std::min({pending_.next_deadline_ns(), reservations_.next_deadline_ns(), timers_.next_ns()});
+  return std::min(
+      {pending_.next_deadline_ns(), reservations_.next_deadline_ns(), streams_.next_deadline_ns(), timers_.next_ns()});
 }
 
 // Of those whose time depends on what the parts have to do. The other timers are armed where their reason arises.
@@ -380,6 +384,7 @@ void Store::answer_overdue(std::uint64_t now_ns) {
     request->done(admission_.store_full_error(*request));
   }
   answer_overdue_reservations(now_ns);
+  streams_.answer_overdue(now_ns);
   while (const std::optional<PendingRoom> request = pending_.overdue_room(now_ns))
     static_cast<void>(request->attempt(true));
   while (const std::optional<PendingRecord> request = pending_.overdue_record(now_ns))

@@ -33,6 +33,8 @@
 #include "store/session/name_table.h"
 #include "store/session/session_table.h"
 #include "store/store_report.h"
+#include "store/stream/sealed_chunks.h"
+#include "store/stream/stream_table.h"
 #include "store/table_room.h"
 #include "store/types.h"
 
@@ -85,6 +87,13 @@ class Store {
   // None if it is not held: it has ended, waits, or never was.
   [[nodiscard]] std::optional<Reservation> reservation(const RequestOrigin& origin, std::uint32_t number) const;
   std::optional<Reservation> end_reservation(const RequestOrigin& origin, std::uint32_t number);
+
+  // --- streams, in store_streams.cpp; all that needs no session is the table's own
+  [[nodiscard]] Result<StreamGrant> open_stream(std::uint32_t session, std::string_view name, StreamOpening how,
+                                                const StreamSpec& spec);
+  [[nodiscard]] Status remove_stream(std::uint32_t session, std::string_view name);
+  [[nodiscard]] StreamTable& streams() { return streams_; }
+  [[nodiscard]] const StreamTable& streams() const { return streams_; }
 
   // --- objects
   //
@@ -239,6 +248,8 @@ class Store {
   TableRoom room_;
   PendingRequests pending_;
   Reservations reservations_;
+  SealedChunks chunks_;
+  StreamTable streams_;
   Timers timers_;  // their times are the clock's
   WriteBurst burst_;
   SurplusMemory surplus_;

@@ -180,9 +180,10 @@ std::string StoreReport::status_json(const DaemonStatus& daemon_status) const {
       .field("drops_bytes", from_.pager.stats().dropped_bytes)
       .field("largest_free_extent", from_.pool.largest_extent())
       .field("largest_lease_bytes", from_.pool.largest_lease())
-      .field("waiting", from_.pending.answers_due());
+      .field("waiting", from_.pending.answers_due() + from_.streams.waiting());
   write_budget(json);
   write_reservations(json);
+  write_streams(json);
   json.key("clients").open_array();
   const std::uint64_t now = from_.clock.unix_ns();
   for (const auto& [client, state] : from_.clients.all()) {
@@ -381,6 +382,39 @@ void StoreReport::write_reservations(JsonWriter& json) const {
     json.field("bytes", request.bytes).key("waiting_seconds").value_seconds(now - request.since_ns).close_object();
   }
   json.close_array().close_object();
+}
+
+void StoreReport::write_streams(JsonWriter& json) const {
+  constexpr std::string_view kStates[] = {"open", "ended", "failed"};
+  json.key("streams").open_array();
+  for (const StreamTable::Listed& listed : from_.streams.list()) {
+    const Stream& stream = *listed.stream;
+    json.open_object()
+        .field("name", listed.name)
+        .field("session", from_.sessions.describe(listed.session))
+        .field("state", kStates[static_cast<std::size_t>(stream.state())])
+        .field("failure", stream.failure())
+        .field("capacity", stream.capacity())
+        .field("chunks", stream.size())
+        .field("appended", stream.appended())
+        .field("writers", stream.writers())
+        .field("writers_open", listed.writers_open)
+        .field("writers_closed", stream.writers_closed())
+        .field("writers_waiting", listed.writers_waiting)
+        .key("groups")
+        .open_array();
+    for (std::size_t i = 0; i < stream.groups().size(); ++i) {
+      const Stream::GroupState& group = stream.groups()[i];
+      json.open_object()
+          .field("name", group.name)
+          .field("readers", i < listed.readers.size() ? listed.readers[i] : 0)
+          .field("not_consumed", group.left)
+          .field("in_hand", group.in_hand.size())
+          .close_object();
+    }
+    json.close_array().close_object();
+  }
+  json.close_array();
 }
 
 bool StoreReport::recovered_from_crash() const {

@@ -13,6 +13,7 @@
 #include "store/pending_requests.h"
 #include "store/reservations.h"
 #include "store/session/client_table.h"
+#include "store/stream/stream_table.h"
 #include "store/types.h"
 
 namespace entrepot {
@@ -53,6 +54,7 @@ class StoreReport {
     const Pager& pager;
     const PendingRequests& pending;
     const Reservations& reservations;
+    const StreamTable& streams;
     const AdoptionReport& adoption;
   };
   explicit StoreReport(const Sources& sources) : from_(sources), started_ns_(sources.clock.monotonic_ns()) {}
@@ -70,6 +72,7 @@ class StoreReport {
  private:
   void write_budget(JsonWriter& json) const;
   void write_reservations(JsonWriter& json) const;
+  void write_streams(JsonWriter& json) const;
 
   Sources from_;
   std::uint64_t started_ns_;  // of this daemon

@@ -57,6 +57,7 @@ Result<Store::RemoveUnusedResult> Store::remove_unused_session(std::string_view 
 }
 
 void Store::end_session(std::uint32_t index) {
+  streams_.session_ended(index);
   objects_.remove_session(index);
   drop_sets(index);
   const std::vector<PendingNameResolution> orphans = pending_.of_session(index);

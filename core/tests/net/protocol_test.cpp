@@ -41,6 +41,24 @@ void for_each_message(Visit&& visit) {
   visit(JsonReply{});
   visit(WaitRequest{});
   visit(ForkReply{});
+  visit(OpenStreamRequest{});
+  visit(OpenStreamReply{});
+  visit(RemoveStreamRequest{});
+  visit(StreamStateRequest{});
+  visit(StreamStateReply{});
+  visit(OpenStreamWriterRequest{});
+  visit(OpenStreamWriterReply{});
+  visit(CloseStreamWriterRequest{});
+  visit(AppendChunkRequest{});
+  visit(AppendChunkReply{});
+  visit(WithdrawChunkRequest{});
+  visit(WithdrawChunkReply{});
+  visit(OpenStreamReaderRequest{});
+  visit(OpenStreamReaderReply{});
+  visit(CloseStreamReaderRequest{});
+  visit(NextChunkRequest{});
+  visit(NextChunkReply{});
+  visit(ChunkDoneRequest{});
   visit(Empty{});
 }
 

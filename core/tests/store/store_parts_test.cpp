@@ -3,6 +3,7 @@
 #include "store/object_report.h"
 #include "store/paging_parts.h"
 #include "store/store_report.h"
+#include "store/stream/sealed_chunks.h"
 
 namespace entrepot::testing {
 namespace {
@@ -27,11 +28,13 @@ struct StorePartsTest : ::testing::Test {
   Pager pager{{p.parts, p.objects, p.residency, p.pool, p.pins, p.sets, p.clock, p.options, &p.spill}};
   PendingRequests pending;
   Reservations reservations{p.budget, [](std::uint32_t, std::uint32_t) { return true; }};
+  SealedChunks chunks{p.objects};
+  StreamTable streams{{p.clock, p.budget, chunks, [](std::uint32_t) { return std::string(); }}};
   AdoptionReport adoption;
   Timers timers;
   SurplusMemory surplus{{p.pool, timers, p.clock, 30, [] { return false; }}};
   StoreReport report{{p.memory, p.clock, p.options, p.budget, p.records, p.sessions, p.sets, p.names, clients, p.pins,
-                      p.pool, surplus, p.parts, pager, pending, reservations, adoption}};
+                      p.pool, surplus, p.parts, pager, pending, reservations, streams, adoption}};
   ObjectReport objects{{p.clock, clients, p.parts, p.objects, pager}};
   TableRoom room{{p.options, p.clock, p.budget, p.pool, p.parts, p.names, p.consumers, pager}};
   Admission admission{{clients, p.options, p.budget, p.pool, pager, p.parts, room, report, reservations}};

@@ -221,6 +221,7 @@ def format_status(status: dict[str, Any]) -> str:
     parts = [f"{name.replace('_', ' ')} {human_bytes(nbytes)}" for name, nbytes in budget["items"].items() if nbytes]
     lines.append(f"memory     {human_bytes(budget['granted_bytes'])} taken from the machine: {', '.join(parts)}")
     lines += _reservation_lines(status.get("reservations"))
+    lines += _stream_lines(status.get("streams"))
     if status["drops"]:
         lines.append(
             f"dropped    {count_of(status['drops'], 'object')} of {human_bytes(status['drops_bytes'])} that can be "
@@ -279,6 +280,26 @@ def _reservation_lines(reservations: dict[str, Any] | None) -> list[str]:
         for entry in waiting
     ]
     return [*lines, table(rows, ["pid", "client", "reserved", "stored", "held"])]
+
+
+def _stream_lines(streams: list[dict[str, Any]] | None) -> list[str]:
+    """Return what is in each stream and who writes and reads it; ``None``: the daemon is older."""
+    if not streams:
+        return []
+    rows = [
+        [
+            stream["name"],
+            stream["session"],
+            stream["state"],
+            f"{stream['chunks']} of {stream['capacity']}",
+            str(stream["appended"]),
+            f"{stream['writers_open']} open, {stream['writers_closed']} of {stream['writers']} closed",
+            ", ".join(f"{group['name']} {group['readers']}" for group in stream["groups"]),
+        ]
+        for stream in streams
+    ]
+    lines = [f"streams    {len(streams)}"]
+    return [*lines, table(rows, ["stream", "session", "state", "chunks", "written", "writers", "groups and readers"])]
 
 
 def kept_bytes(status: dict[str, Any]) -> int:

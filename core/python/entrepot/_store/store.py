@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from entrepot._readers.file_reader import FileReader
     from entrepot._readers.formats import Format
     from entrepot._readers.sources import PathArgument
+    from entrepot._streams.stream import Stream
 
 _MAX_ATTEMPTS = 64  # attempts to resolve a name that is rebound faster than its object can be read
 
@@ -459,6 +460,61 @@ class Store:
         from entrepot._collections.builder import CollectionBuilder  # here, because most processes build none
 
         return CollectionBuilder(self, name, producer, locality_set, reading)
+
+    def stream(
+        self,
+        name: str,
+        *,
+        capacity: SupportsIndex | None = None,
+        writers: SupportsIndex | None = None,
+        groups: Iterable[str] = (),
+        keep: bool | None = None,
+        create: bool = True,
+        replace: bool = False,
+    ) -> Stream:
+        """Open the stream of this name in this session, through which running tasks pass values to running tasks.
+
+            with store.stream("frames", capacity=8).writer() as writer:     # in one task
+                for frame in camera:
+                    writer.put(frame)
+
+            for frame in store.stream("frames").reader("model"):            # in another, at the same time
+                ...
+
+        Writers wait while the stream is full, readers while it is empty. What is not given is as the stream has it; it
+        may be given later, by whoever opens the stream next, but not after its first writer was opened.
+
+        Args:
+            name: its name within this session; names of objects are others.
+            capacity: how many chunks it holds at most, until every group has consumed them: 1 to 65,536. Default: 16.
+            writers: how many writers it expects in total: 1 to 65,536. When so many have closed, the stream has ended.
+                Default: 1.
+            groups: names of groups of readers that get every chunk, even if their readers come late.
+            keep: whether chunks stay in the store after they were consumed, so that :meth:`Stream.seal` can make a
+                collection of them. Default: False.
+            create: whether it is created if it does not exist.
+            replace: start a new one. If one exists, its writers and readers get ``StreamFailed``.
+
+        Raises:
+            ObjectNotFound: it does not exist, and ``create`` is False.
+            InvalidArgument: a malformed argument, or another value than it was opened with before.
+            ObjectExists: with ``keep``: a collection of this name has members.
+            StoreFull: there are 1,024 streams, none of which is over.
+            VersionMismatch: the daemon is too old to have streams.
+            StoreUnavailable: the daemon cannot be reached.
+        """
+        from entrepot._streams.stream import Stream  # here, because most processes use none
+
+        return Stream(
+            self,
+            name,
+            capacity=capacity,
+            writers=writers,
+            groups=groups,
+            keep=keep,
+            create=create,
+            replace=replace,
+        )
 
     # --- names
 

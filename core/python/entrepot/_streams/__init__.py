@@ -1,0 +1,1 @@
+"""Streams: their writers, their readers, and what becomes of their chunks."""

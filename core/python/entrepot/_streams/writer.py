@@ -1,0 +1,148 @@
+"""The writing end of a stream. See ``Stream.writer``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from entrepot._client.arguments import timeout_seconds
+from entrepot.errors import InvalidArgument
+from entrepot.ids import ObjectID
+
+if TYPE_CHECKING:
+    from entrepot._collections.builder import CollectionBuilder
+    from entrepot._streams.store_access import StreamStore
+
+_UNKNOWN = bytes(20)  # an ID
+_PUT_WAIT_SECONDS = 30.0  # for memory, if there is no timeout; as for Store.put
+
+
+class StreamWriter:
+    """One writer of a stream. Created by :meth:`Stream.writer`. Threads may share it; they take turns.
+
+    States::
+
+        open ──close, end of the block──▶ closed: it has written everything
+          └──abort, an exception in the block, last reference dropped, end of the process──▶ aborted: the stream fails
+
+    It belongs to the process that opened it: a forked child has to open its own.
+    """
+
+    def __init__(self, store: StreamStore, name: str, stream: int, *, keep: bool) -> None:
+        self._store = store
+        self._name = name
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._members: CollectionBuilder | None = store.collection(name) if keep else None  # guarded by _lock
+        self._client = store._raw()  # to abort with, also when the store was closed
+        # The next chunk's ID, guarded by _lock. The daemon deletes the object if this process ends in between.
+        self._next = ObjectID.random()
+        announced = _UNKNOWN if keep else self._next.binary
+        self._number: int | None = self._client.open_stream_writer(stream, announced)  # None: not open any more
+
+    def put(self, value: Any, *, timeout: float | None = None) -> ObjectID:
+        """Append a value to the stream, waiting until it has room.
+
+        The value is put as by :meth:`Store.put`, so what lies in the store already is referenced or sealed in place,
+        and then belongs to the stream, which deletes it once every group has consumed it. While a put waits for room,
+        its value is in the store already: each writer holds one chunk beside those that count for the capacity.
+
+        Args:
+            value: as for ``Store.put``.
+            timeout: seconds to wait for room in the stream, and the same for memory; None: no limit for room, 30 s for
+                memory. 0: do not wait.
+
+        Returns:
+            The chunk's ID. Only a stream that keeps its chunks guarantees that it leads anywhere.
+
+        Raises:
+            Timeout: the stream had no room in time. The value was not appended.
+            StreamFailed: another writer died or gave up, or the stream was removed or replaced.
+            StreamLost: the daemon was restarted.
+            InvalidArgument: this writer was closed, or opened before a fork.
+            StoreFull, UnsupportedType, StoreUnavailable: as ``Store.put``. Nothing was appended.
+        """
+        wait = timeout_seconds(timeout)
+        memory_wait = _PUT_WAIT_SECONDS if timeout is None else wait
+        self._checked_number()  # before the lock, which a thread of the parent may have held during a fork
+        with self._lock:
+            number, raw = self._checked_number(), self._store._raw()
+            if self._members is not None:
+                return self._put_member(self._members, value, wait)
+            oid, self._next = self._next, ObjectID.random()
+            item = self._store._item(value, oid, True)
+            try:
+                raw.put([item], memory_wait)
+            except BaseException:
+                raw.delete([oid.binary])  # it may have been sealed if this was interrupted
+                raise
+            raw.append_chunk(number, oid.binary, self._next.binary, wait)
+        return oid
+
+    def _put_member(self, members: CollectionBuilder, value: Any, wait: float) -> ObjectID:
+        oid = members.member_id(members.append(value))
+        try:
+            self._client.append_chunk(self._checked_number(), oid.binary, _UNKNOWN, wait)
+        except BaseException:
+            self._members = self._store.collection(self._name)  # the index that was taken is free again
+            raise
+        return oid
+
+    def close(self) -> None:
+        """Say that this writer has written everything. When all have, the stream has ended. Closing twice is harmless.
+
+        Raises:
+            StreamFailed, StreamLost: the stream has failed, so readers do not get everything.
+            InvalidArgument: this writer was opened before a fork.
+            StoreUnavailable: the daemon cannot be reached.
+        """
+        if self._number is None:
+            return
+        self._checked_number()
+        with self._lock:
+            number, self._number = self._checked_number(), None
+            self._store._raw().close_stream_writer(number)
+
+    def abort(self, reason: str = "it was aborted") -> None:
+        """Give up: the stream fails, and its readers and other writers get ``StreamFailed`` with this reason.
+
+        Harmless if this writer was closed or aborted before.
+        """
+        number, self._number = self._number, None
+        if number is not None and self._pid == os.getpid():
+            self._client.abort_stream_writer(number, str(reason))
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed or aborted."""
+        return self._number is None
+
+    def _checked_number(self) -> int:
+        if self._pid != os.getpid():
+            raise InvalidArgument(
+                f"this writer of stream {self._name!r} was opened by process {self._pid}, before a fork: open another "
+                f"one in process {os.getpid()}"
+            )
+        if self._number is None:
+            raise InvalidArgument(f"this writer of stream {self._name!r} was closed: open another one")
+        return self._number
+
+    def __enter__(self) -> StreamWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort(f"{kind.__name__}: {error}")
+
+    def __del__(self) -> None:
+        if getattr(self, "_number", None) is not None:
+            self.abort("it was dropped without close()")
+
+    def __repr__(self) -> str:
+        return f"<entrepot.StreamWriter of {self._name!r}{' (closed)' if self.closed else ''}>"
