@@ -1,8 +1,8 @@
 """``python -m benchmarks plasma``: ``entrepot-plasma-store`` beside Plasma's own server.
 
-Both serve pyarrow 11's client, which is unchanged. Small calls: one server of each kind, round by round in turn. Puts of
-1 GiB, and what is left of 2 GiB put into 1 GiB: new servers for each round. Our store's memory is warm before the first
-put; Plasma has nothing to warm.
+Both serve pyarrow 11's client, which is unchanged. Small calls: one server of each kind, round by round in turn. Puts
+of 1 GiB, and what is left of 2 GiB put into 1 GiB: new servers for each round. Our store's memory is warm before the
+first put; Plasma has nothing to warm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 // The store's reservations: who may begin to store how much.
 #include <algorithm>
 #include <utility>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
