@@ -30,7 +30,13 @@ WORKER_SECONDS = 300
 STORE_MIB = 1024
 LARGE_STORE_MIB = 3072  # two thirds of its memory are warm for one large value
 SIDES = ("entrepot-plasma-store", "Plasma")
-SMALL_CALLS = ("put_raw_buffer 1 KiB", "create and seal 1 KiB", "get 1 KiB of bytes", "get_buffers 1 KiB")
+SMALL_CALLS = (
+    "put 1 KiB of bytes",
+    "put_raw_buffer 1 KiB",
+    "create and seal 1 KiB",
+    "get 1 KiB of bytes",
+    "get_buffers 1 KiB",
+)
 
 Server = Callable[[Path, int], AbstractContextManager[str]]
 
