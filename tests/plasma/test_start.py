@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import entrepot
+import entrepot.plasma as plasma
 import pytest
 from entrepot._daemon import plasma_front_end
 from entrepot._daemon.launcher import is_listening
@@ -46,7 +48,11 @@ def test_it_serves_is_started_again_and_ends_with_the_store(
             lambda: child not in front_ends(socket) and is_listening(f"unix://{socket}"),
             "the front end to be started again",
         )
-        assert main([*start[:5], "--plasma", str(socket)]) != 0  # something listens there
+        capsys.readouterr()
+        assert main([start[0], *start[3:]]) == 0  # it can be repeated
+        assert "already serving Plasma clients" in capsys.readouterr().out
+        assert len(front_ends(socket)) == 2
+        assert main([*start[:5], "--plasma", str(socket), "--plasma-size", "16MiB"]) != 0  # another one listens there
     finally:
         assert main(["stop", "--address", address]) == 0
     assert not front_ends(socket)
@@ -97,6 +103,25 @@ def test_a_front_end_that_does_not_end_with_its_store_is_named(
     finally:
         os.kill(child, signal.SIGCONT)
     wait_until(lambda: not front_ends(socket), "the front end to end once it goes on")
+
+
+def test_what_cannot_start_is_not_started_again(
+    daemon: Any, socket_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    socket = socket_folder / "plasma.sock"
+    assert main(["start", "--address", daemon.address, "--plasma", str(socket), "--plasma-size", "1TiB"]) != 0
+    error = capsys.readouterr().err
+    assert "exited before it was ready" in error
+    assert "pass less with -m" in error
+    assert not front_ends(socket)
+
+
+def test_a_client_of_the_store_is_told_where_its_store_is(daemon: Any, new_front_end: Any) -> None:
+    front_end = new_front_end(16 << 20)
+    with pytest.raises(entrepot.InvalidArgument, match=rf"served by entrepot-plasma-store.*{daemon.address}"):
+        plasma.connect(str(front_end.socket))
+    with pytest.raises(entrepot.InvalidArgument, match=rf"served by entrepot-plasma-store.*{daemon.address}"):
+        entrepot.connect(f"unix://{front_end.socket}")
 
 
 def test_a_size_without_a_socket_is_refused(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def main() -> int:
         if not any(argument.startswith("--address") or argument in _WITHOUT_STORE for argument in arguments):
             settings = resolve(None)
             ensure_running(settings)
-            arguments += ["--address", settings.address]
+            arguments = ["--address", settings.address, *arguments]
         os.execv(binary, [binary, *arguments])
     except (EntrepotError, OSError) as error:
         print(f"entrepot-plasma-store: {error}", file=sys.stderr)

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 #include "base/text.h"
+#include "net/protocol.h"
 #include "os/clock.h"
 #include "os/files.h"
 #include "os/log.h"
@@ -196,7 +198,23 @@ void FrontEnd::settle(ClientChannel& client) {
 
 void FrontEnd::cut_off(ClientChannel& client, const Status& reason) {
   log_warning("a Plasma client, ", client.label(), ", is cut off: ", reason.message());
+  if (const auto request = client.reader().entrepot_request()) refuse_entrepot(client, *request);
   remove(client.key());
+}
+
+// Without an answer it would try again, because a store's connections also end when its daemon is restarted.
+void FrontEnd::refuse_entrepot(ClientChannel& client, std::uint64_t request) const {
+  ErrorBody body;
+  body.code = Code::kInvalidArgument;
+  body.message = concat(options_.socket_path, " is a socket for Plasma clients, served by entrepot-plasma-store: ",
+                        "connect to its store, unix://", options_.store_path);
+  const auto wire = to_wire(body);
+  const FrameHeader header = frame_header(entrepot::MessageType::kError, request, wire.size());
+  Bytes bytes(sizeof(header));
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  bytes.insert(bytes.end(), wire.begin(), wire.end());
+  client.send(std::move(bytes));
+  static_cast<void>(client.flush());  // its socket is empty, or it is gone
 }
 
 void FrontEnd::remove(ClientKey key) {

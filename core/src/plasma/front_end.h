@@ -52,6 +52,7 @@ class FrontEnd {
   [[nodiscard]] Status serve(ClientChannel& client);  // handles what has arrived
   void go_on(ClientChannel& client);                  // after a reply that came later
   void settle(ClientChannel& client);                 // sends what it can, and waits for the right events
+  void refuse_entrepot(ClientChannel& client, std::uint64_t request) const;
   void cut_off(ClientChannel& client, const Status& reason);
   void remove(ClientKey key);
   [[nodiscard]] ClientChannel* channel(ClientKey key);

@@ -42,7 +42,7 @@ int run(const std::vector<std::string>& arguments) {
   auto front_end = FrontEnd::start(*options);
   if (!front_end.is_ok()) {
     const bool has_no_store = front_end.status().code() == entrepot::Code::kStoreUnavailable;
-    return fail(front_end.status(), has_no_store ? kExitNoStore : kExitFailed);
+    return fail(front_end.status(), has_no_store ? kExitNoStore : kExitCannotStart);
   }
   for (const std::string& flag : options->ignored)
     entrepot::log_info("the flag ", flag, " has no effect here: memory and spilling are the store's");

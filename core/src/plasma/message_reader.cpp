@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "base/text.h"
+#include "net/frame.h"
 #include "os/socket.h"
 
 namespace entrepot::plasma {
@@ -64,6 +66,13 @@ Status MessageReader::parse() {
   if (!header_) {
     if (unread_.size() - consumed_ < kHeaderBytes) return Status::ok();
     const Header header = parse_header(std::span(unread_).subspan(consumed_, kHeaderBytes));
+    FrameHeader frame{};
+    static_assert(sizeof(frame) == kHeaderBytes);
+    std::memcpy(&frame, unread_.data() + consumed_, sizeof(frame));
+    if (frame.magic == kFrameMagic) {
+      entrepot_request_ = frame.request;
+      return Status(Code::kInvalidArgument, "it speaks the store's own protocol, not Plasma's");
+    }
     if (header.version != kProtocolVersion) {
       return Status(Code::kInvalidArgument, concat("version ", header.version, " of the protocol, of which only ",
                                                    kProtocolVersion, " exists: is it a Plasma client?"));

@@ -4,8 +4,8 @@
 //     ▲                                                        └─ if a descriptor follows ──▶ descriptor ─┐
 //     └──────────────────────────────── one byte with a descriptor, take_descriptor() ────────────────────┘
 //
-// A header of another version or with an impossible length ends the stream for good. Memory grows with what arrives,
-// not with what a header promises.
+// A header of another version or with an impossible length ends the stream for good; that of Entrepot's own protocol,
+// which has the same length, is recognized. Memory grows with what arrives, not with what a header promises.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,8 @@ class MessageReader {
   // without one; if it arrives later, feed() says so.
   [[nodiscard]] Status expect_descriptor();
   [[nodiscard]] std::optional<UniqueFd> take_descriptor();
+  // The number of the request that began the stream, if that is in Entrepot's own protocol.
+  [[nodiscard]] std::optional<std::uint64_t> entrepot_request() const { return entrepot_request_; }
   [[nodiscard]] std::size_t buffered_bytes() const { return unread_.size() - consumed_ + body_.size(); }
 
  private:
@@ -50,6 +52,7 @@ class MessageReader {
   std::optional<Header> header_;    // of the message whose body is being read
   std::vector<std::uint8_t> body_;  // as far as it has arrived
   bool expects_descriptor_ = false;
+  std::optional<std::uint64_t> entrepot_request_;
   std::vector<UniqueFd> descriptors_;
 };
 

@@ -53,7 +53,7 @@ Result<Options> parse_options(const std::vector<std::string>& arguments, std::st
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.capacity_bytes);
       if (error != std::errc() || end != text.data() + text.size() || options.capacity_bytes == 0 ||
           options.capacity_bytes > INT64_MAX) {
-        return bad(concat("-m ", text, ": give a number of bytes, at least 1"));
+        return bad(concat("-m ", text, ": give a number of bytes, such as 2000000000"));
       }
     } else {
       return bad(concat("unknown flag ", flag, "; see --help"));

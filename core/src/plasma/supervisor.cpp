@@ -54,12 +54,14 @@ int supervise(const std::vector<std::string>& arguments) {
   options.ends_with_parent = true;  // else nobody would start it again, and its socket would be taken
   std::uint64_t pause_ms = kMinPauseMs;
   bool ends = false;
-  while (true) {
+  for (bool is_first = true;; is_first = false) {
     const std::uint64_t began = os::monotonic_ns();
     const auto child = os::spawn(options);
     if (child.is_ok()) {
       const os::ExitStatus ended = wait_for(child->pid, signals->get(), ends);
-      if (ends || (!ended.signalled && (ended.code == 0 || ended.code == kExitUsage || ended.code == kExitNoStore))) {
+      const bool is_final = ended.code == 0 || ended.code == kExitUsage || ended.code == kExitNoStore ||
+                            (is_first && ended.code == kExitCannotStart);
+      if (ends || (!ended.signalled && is_final)) {
         return ended.signalled ? kExitFailed : ended.code;
       }
       log_warning("the front end for Plasma clients ended (", ended.to_string(), ") and is started again");

@@ -101,8 +101,8 @@ def _serve_plasma(arguments: argparse.Namespace, address: str) -> None:
         capacity = int(store.status()["capacity_bytes"])
     nbytes = capacity // 2 if arguments.plasma_size is None else parse_size(arguments.plasma_size)
     path, log = arguments.plasma.absolute(), launcher.log_path(address)
-    start_front_end(path, nbytes, address, log.with_name(f"{log.stem}-plasma.log"))
-    print(f"serving Plasma clients at {path}, {human_bytes(nbytes)}")
+    started = start_front_end(path, nbytes, address, log.with_name(f"{log.stem}-plasma.log"))
+    print(f"{'serving' if started else 'already serving'} Plasma clients at {path}, {human_bytes(nbytes)}")
 
 
 def _differences(arguments: argparse.Namespace, address: str) -> list[str]:

@@ -33,8 +33,11 @@ def front_end_binary() -> Path:
     )
 
 
-def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> None:
+def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> bool:
     """Start a detached front end, which is started again when it dies, and wait until it accepts connections.
+
+    Returns:
+        Whether it was started; False: the same one is running already.
 
     Args:
         path: absolute path of its socket.
@@ -46,13 +49,15 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> None:
         InvalidArgument: something listens at the socket already.
         StoreUnavailable: it exited, or was not ready within 20 seconds; the message has the end of its log.
     """
+    command = [str(front_end_binary()), "-s", str(path), "-m", str(nbytes), "--address", address, _SUPERVISED]
     if is_listening(f"unix://{path}"):
+        if any(words[1:] == command[1:] for words in _front_ends(address).values()):
+            return False
         pids = " ".join(map(str, listening_pids(f"unix://{path}")))
         advice = f"end it first (kill {pids})" if pids else "end it first"
         raise InvalidArgument(f"--plasma {path}: something listens there already; {advice}, or choose another path")
-    command = [str(front_end_binary()), "-s", str(path), "-m", str(nbytes), "--address", address, _SUPERVISED]
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with log.open("ab") as out:
+    with open(log, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
         offset = out.tell()
         process = subprocess.Popen(
             # The shell puts it in the background and passes on how it ended if that was at once.
@@ -77,6 +82,7 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> None:
                 f"entrepot-plasma-store {outcome} at {path}; the end of its log ({log}): {tail_of(log, offset)}"
             )
         time.sleep(0.01)
+    return True
 
 
 def end_front_ends(address: str) -> list[int]:
@@ -86,7 +92,7 @@ def end_front_ends(address: str) -> list[int]:
         Those that still run after 5 seconds: something keeps them from it, such as SIGSTOP.
     """
     running = _front_ends(address)
-    for pid in [pid for pid, is_supervised in running.items() if is_supervised]:
+    for pid in [pid for pid, words in running.items() if _SUPERVISED in words]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     end = time.monotonic() + END_SECONDS
@@ -97,18 +103,18 @@ def end_front_ends(address: str) -> list[int]:
     return []
 
 
-def _front_ends(address: str) -> dict[int, bool]:
-    """This user's front ends of the store at an address, and whether each starts another one when that dies."""
-    front_ends: dict[int, bool] = {}
+def _front_ends(address: str) -> dict[int, list[str]]:
+    """This user's front ends of the store at an address, and their command lines."""
+    front_ends: dict[int, list[str]] = {}
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
         try:
             if Path(f"/proc/{name}").stat().st_uid != os.getuid():
                 continue
-            words = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
+            words = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
         except OSError:
             continue  # it has exited
-        if Path(words[0]).name == _PROGRAM and address in words:
-            front_ends[int(name)] = _SUPERVISED in words
+        if words and Path(words[0]).name == _PROGRAM and address in words:
+            front_ends[int(name)] = words
     return front_ends
