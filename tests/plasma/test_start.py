@@ -21,16 +21,17 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def front_ends(socket: Path) -> list[int]:
-    """The processes of the front end at a socket: the one that serves, and the one that starts it again."""
-    pids: list[int] = []
+    """The processes of the front end at a socket: the one that starts it again, and then the one that serves."""
+    supervisors: list[int] = []
+    serving: list[int] = []
     for name in os.listdir("/proc"):
         try:
             words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if words[0].endswith(b"entrepot-plasma-store") and os.fsencode(socket) in words:
-            pids.append(int(name))
-    return sorted(pids)
+            (supervisors if b"--keep-running" in words else serving).append(int(name))
+    return supervisors + serving
 
 
 def test_it_serves_is_started_again_and_ends_with_the_store(
@@ -42,7 +43,7 @@ def test_it_serves_is_started_again_and_ends_with_the_store(
     try:
         assert "serving Plasma clients" in capsys.readouterr().out
         assert is_listening(f"unix://{socket}")
-        child = max(front_ends(socket))
+        child = front_ends(socket)[-1]
         os.kill(child, signal.SIGKILL)
         wait_until(
             lambda: child not in front_ends(socket) and is_listening(f"unix://{socket}"),
@@ -93,7 +94,7 @@ def test_a_front_end_that_does_not_end_with_its_store_is_named(
     monkeypatch.setattr(plasma_front_end, "END_SECONDS", 0.2)
     address, socket = f"unix://{socket_folder}/store.sock", socket_folder / "plasma.sock"
     assert main(["start", "--size", "64MiB", "--address", address, "--plasma", str(socket)]) == 0
-    child = max(front_ends(socket))
+    child = front_ends(socket)[-1]
     os.kill(child, signal.SIGSTOP)
     try:
         assert main(["stop", "--address", address]) != 0
