@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "base/text.h"
+#include "net/frame_socket.h"
 #include "net/protocol.h"
 #include "os/clock.h"
 #include "os/files.h"
@@ -208,12 +208,7 @@ void FrontEnd::refuse_entrepot(ClientChannel& client, std::uint64_t request) con
   body.code = Code::kInvalidArgument;
   body.message = concat(options_.socket_path, " is a socket for Plasma clients, served by entrepot-plasma-store: ",
                         "connect to its store, unix://", options_.store_path);
-  const auto wire = to_wire(body);
-  const FrameHeader header = frame_header(entrepot::MessageType::kError, request, wire.size());
-  Bytes bytes(sizeof(header));
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  bytes.insert(bytes.end(), wire.begin(), wire.end());
-  client.send(std::move(bytes));
+  client.send(frame_bytes(entrepot::MessageType::kError, request, to_wire(body), 0));
   static_cast<void>(client.flush());  // its socket is empty, or it is gone
 }
 

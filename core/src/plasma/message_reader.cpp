@@ -66,14 +66,14 @@ Status MessageReader::parse() {
   if (!header_) {
     if (unread_.size() - consumed_ < kHeaderBytes) return Status::ok();
     const Header header = parse_header(std::span(unread_).subspan(consumed_, kHeaderBytes));
-    FrameHeader frame{};
-    static_assert(sizeof(frame) == kHeaderBytes);
-    std::memcpy(&frame, unread_.data() + consumed_, sizeof(frame));
-    if (frame.magic == kFrameMagic) {
-      entrepot_request_ = frame.request;
-      return Status(Code::kInvalidArgument, "it speaks the store's own protocol, not Plasma's");
-    }
     if (header.version != kProtocolVersion) {
+      FrameHeader frame{};
+      static_assert(sizeof(frame) == kHeaderBytes);
+      std::memcpy(&frame, unread_.data() + consumed_, sizeof(frame));
+      if (frame.magic == kFrameMagic) {
+        entrepot_request_ = frame.request;
+        return Status(Code::kInvalidArgument, "it speaks the store's own protocol, not Plasma's");
+      }
       return Status(Code::kInvalidArgument, concat("version ", header.version, " of the protocol, of which only ",
                                                    kProtocolVersion, " exists: is it a Plasma client?"));
     }

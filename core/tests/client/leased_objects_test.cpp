@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <memory>
 
 #include "client/support.h"
 #include "os/process.h"
@@ -14,13 +15,19 @@ namespace {
 constexpr std::uint64_t kRangeBytes = 100'000;
 constexpr std::uint32_t kLeaseMs = 10'000;
 
-TEST(LeasedObjects, ARangeWhoseSealIsOfUnknownOutcomeIsNeverGivenOutAgain) {
+struct LeasedObjects : ::testing::Test {
+  LeasedObjects() {
+    object.id = kA;
+    object.session = client->open_session("scope", "", std::nullopt, {}).take();
+    object.tree = "tree";
+  }
+
   StoreProcess store;
-  const auto client = connect(store);
+  const std::shared_ptr<Client> client = connect(store);
   ObjectSpec object;
-  object.id = kA;
-  object.session = client->open_session("scope", "", std::nullopt, {}).take();
-  object.tree = "tree";
+};
+
+TEST_F(LeasedObjects, ARangeWhoseSealIsOfUnknownOutcomeIsNeverGivenOutAgain) {
   const LeasedRange range = client->lease(kRangeBytes, 64, kLeaseMs, {}).take();
   fill(reinterpret_cast<std::uint8_t*>(range.data()), kRangeBytes, 1);
   const auto daemon = static_cast<pid_t>(store.daemon_pid());
@@ -45,13 +52,7 @@ TEST(LeasedObjects, ARangeWhoseSealIsOfUnknownOutcomeIsNeverGivenOutAgain) {
   EXPECT_EQ(std::memcmp(stored->buffers()[0].data, expected.data(), kRangeBytes), 0);
 }
 
-TEST(LeasedObjects, ARangeStaysLeasedIfItsSealIsRefused) {
-  StoreProcess store;
-  const auto client = connect(store);
-  ObjectSpec object;
-  object.id = kA;
-  object.session = client->open_session("scope", "", std::nullopt, {}).take();
-  object.tree = "tree";
+TEST_F(LeasedObjects, ARangeStaysLeasedIfItsSealIsRefused) {
   for (const Code expected : {Code::kOk, Code::kObjectExists}) {
     const LeasedRange range = client->lease(kRangeBytes, 64, kLeaseMs, {}).take();
     const InPlaceSeal sealed = client->seal_in_place(range, object, std::array{kRangeBytes}, {});

@@ -92,9 +92,10 @@ def end_front_ends(address: str) -> list[int]:
         Those that still run after 5 seconds: something keeps them from it, such as SIGSTOP.
     """
     running = _front_ends(address)
-    for pid in [pid for pid, words in running.items() if _SUPERVISED in words]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+    for pid, words in running.items():
+        if _SUPERVISED in words:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
     end = time.monotonic() + END_SECONDS
     while remaining := [pid for pid in running if is_running(pid)]:
         if time.monotonic() > end:

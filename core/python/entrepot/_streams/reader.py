@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from entrepot._client.arguments import timeout_seconds
-from entrepot.errors import InvalidArgument, ObjectNotFound, StreamEnded
+from entrepot._streams.stream_end import checked_number
+from entrepot.errors import ObjectNotFound, StreamEnded
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
@@ -113,14 +114,7 @@ class StreamReader:
         return self._number is None
 
     def _checked_number(self) -> int:
-        if self._pid != os.getpid():
-            raise InvalidArgument(
-                f"this reader of group {self.group!r} was opened by process {self._pid}, before a fork: open another "
-                f"one in process {os.getpid()}"
-            )
-        if self._number is None:
-            raise InvalidArgument(f"this reader of group {self.group!r} was closed: open another one")
-        return self._number
+        return checked_number(self._number, self._pid, f"reader of group {self.group!r}")
 
     def __iter__(self) -> StreamReader:
         return self

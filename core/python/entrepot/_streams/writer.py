@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from entrepot._client.arguments import timeout_seconds
-from entrepot.errors import InvalidArgument
+from entrepot._streams.stream_end import checked_number
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
@@ -120,14 +120,7 @@ class StreamWriter:
         return self._number is None
 
     def _checked_number(self) -> int:
-        if self._pid != os.getpid():
-            raise InvalidArgument(
-                f"this writer of stream {self._name!r} was opened by process {self._pid}, before a fork: open another "
-                f"one in process {os.getpid()}"
-            )
-        if self._number is None:
-            raise InvalidArgument(f"this writer of stream {self._name!r} was closed: open another one")
-        return self._number
+        return checked_number(self._number, self._pid, f"writer of stream {self._name!r}")
 
     def __enter__(self) -> StreamWriter:
         return self
