@@ -50,7 +50,7 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> bool:
         StoreUnavailable: it exited, or was not ready within 20 seconds; the message has the end of its log.
     """
     command = [str(front_end_binary()), "-s", str(path), "-m", str(nbytes), "--address", address, _SUPERVISED]
-    if is_listening(f"unix://{path}"):
+    if _is_occupied(path):
         if any(words[1:] == command[1:] for words in _front_ends(address).values()):
             return False
         pids = " ".join(map(str, listening_pids(f"unix://{path}")))
@@ -104,18 +104,37 @@ def end_front_ends(address: str) -> list[int]:
     return []
 
 
+def _is_occupied(path: Path) -> bool:
+    """Return whether a process listens at a socket, after waiting for one that was killed and is still exiting.
+
+    The kernel releases a process's memory, its command line included, before it closes its sockets.
+    """
+    end = time.monotonic() + END_SECONDS
+    while is_listening(f"unix://{path}"):
+        pids = listening_pids(f"unix://{path}")
+        if not pids or any(map(_command_line, pids)) or time.monotonic() > end:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def _front_ends(address: str) -> dict[int, list[str]]:
     """This user's front ends of the store at an address, and their command lines."""
     front_ends: dict[int, list[str]] = {}
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
-        try:
-            if Path(f"/proc/{name}").stat().st_uid != os.getuid():
-                continue
-            words = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
-        except OSError:
-            continue  # it has exited
+        words = _command_line(int(name))
         if words and Path(words[0]).name == _PROGRAM and address in words:
             front_ends[int(name)] = words
     return front_ends
+
+
+def _command_line(pid: int) -> list[str]:
+    """The command line of a process of this user; empty if it is another user's, or has begun to exit."""
+    try:
+        if Path(f"/proc/{pid}").stat().st_uid != os.getuid():
+            return []
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
+    except OSError:
+        return []
