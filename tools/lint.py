@@ -18,6 +18,7 @@ PYTHON_PLACES = [
     "airflow_provider",
     "dagster_integration",
     "kedro_dataset",
+    "cluster",
     "operator",
     "tests",
     "tools",

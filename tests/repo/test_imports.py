@@ -25,6 +25,7 @@ PACKAGES = {
     "entrepot_airflow": "airflow_provider",
     "entrepot_dagster": "dagster_integration",
     "entrepot_kedro": "kedro_dataset",
+    "entrepot_cluster": "cluster",
     "entrepot_operator": "operator",
 }
 

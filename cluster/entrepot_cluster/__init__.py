@@ -1,0 +1,1 @@
+"""Stores of several hosts: where objects are, and how they travel."""
