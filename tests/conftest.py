@@ -263,6 +263,18 @@ def new_daemon(socket_folder: Path) -> Iterator[Callable[..., Daemon]]:
         running.stop()
 
 
+@pytest.fixture(scope="session")
+def daemon_in() -> Callable[..., Daemon]:
+    """``daemon_in(folder, size, *options)``: start a store with its socket in a folder; whoever calls this stops it."""
+
+    def start(folder: Path, size: str, *options: str) -> Daemon:
+        running = Daemon(folder, size, *options)
+        running.start()
+        return running
+
+    return start
+
+
 @pytest.fixture(scope="module")
 def module_daemon() -> Iterator[Daemon]:
     """Store shared by the tests of one module, because the data they examine is expensive to produce."""

@@ -17,9 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
+from entrepot._client import gateway_calls
 from entrepot._daemon import kubernetes_env
 from entrepot.codec import CopyMode
-from entrepot.errors import ObjectLost, ObjectNotFound
+from entrepot.errors import DirectoryUnavailable, ObjectLost, ObjectNotFound, StoreUnavailable, VersionMismatch
+from entrepot.origins import Life, copy_of
 from entrepot.phrases import session_phrase
 
 from entrepot_io.connections import scope_store, session_store
@@ -30,6 +32,7 @@ from entrepot_io.usage_hints import UsageHints
 
 if TYPE_CHECKING:
     from entrepot import Store
+    from entrepot.ids import ObjectID
 
 
 def put_value(
@@ -81,19 +84,24 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
         copy: ``"never"`` for a read-only view, ``"on_write"`` or ``"always"`` for a writable value.
 
     Raises:
-        ObjectLost: the value lives in another store (the message names its host), no longer exists, or was replaced by
-            a later attempt of the task that wrote it.
+        ObjectLost: the value lives in another store (the message names its host) and could not be fetched from there,
+            no longer exists, or was replaced by a later attempt of the task that wrote it.
         StoreUnavailable: the store cannot be reached.
     """
     # Read within the value's own session, so that the read counts as a use of the session and extends its life.
     store = session_store(address, reference.scope, reference.session, None)
     if _restored_from_durable(store, reference):
         return store.get(reference.id, copy=copy)
+    if (fetched := fetched_from_cluster(store, reference)) is not None:
+        return store.get(fetched, copy=copy)
     check_instance(store, reference)
     try:
-        value, generation = store.get_versioned(reference.id, copy=copy)
+        value, generation = store.get_versioned(reference.id, copy=copy, remote=False)
     except ObjectNotFound as error:
-        raise _lost_error(reference) from error
+        moved = _fetch(store, reference)
+        if moved is None:
+            raise _lost_error(reference) from error
+        return store.get(moved, copy=copy)
     if generation != reference.generation:
         raise ObjectLost(
             f"{reference} was replaced by a later attempt of the task that wrote it (generation "
@@ -118,6 +126,8 @@ def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Re
         StoreUnavailable: the store cannot be reached.
     """
     if recorded is not None and not _restored_from_durable(store, recorded):
+        if (fetched := fetched_from_cluster(store, recorded)) is not None:
+            return store.get(fetched, copy=copy)
         check_instance(store, recorded)
     oid = store.derive(key)
     try:
@@ -193,6 +203,33 @@ def check_instance(store: Store, reference: Reference) -> None:
         f"of host {store.host!r}: run it on {reference.host!r}{_scheduling_advice(reference)}, or rerun the task that "
         "wrote it"
     )
+
+
+def fetched_from_cluster(store: Store, reference: Reference) -> ObjectID | None:
+    """Return the ID of a copy in this store of a value that lives in another one; it is fetched if it is not here yet.
+
+    None: the value's own store is this one, or this one belongs to no cluster.
+
+    Raises:
+        ObjectLost: no store of the cluster that can be reached has it; the message says where it was, and since when
+            that store is lost.
+        StoreFull: it does not fit here.
+    """
+    if _is_in_store(store, reference):
+        return None
+    if (here := copy_of(store, reference.id, Life(reference.instance, reference.generation))) is not None:
+        return here
+    return None if store.instance_id == reference.instance else _fetch(store, reference)
+
+
+def _fetch(store: Store, reference: Reference) -> ObjectID | None:
+    raw = store._raw()  # pyright: ignore[reportPrivateUsage]
+    try:
+        return gateway_calls.fetch_life(raw, reference.id, reference.instance, reference.generation)
+    except (StoreUnavailable, VersionMismatch):
+        return None
+    except (ObjectNotFound, ObjectLost, DirectoryUnavailable) as error:
+        raise ObjectLost(f"{reference} lives on host {reference.host!r}, and could not be fetched: {error}") from error
 
 
 def _scheduling_advice(reference: Reference) -> str:

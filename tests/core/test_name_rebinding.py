@@ -13,8 +13,8 @@ def rebinding(store: entrepot.Store, monkeypatch: pytest.MonkeyPatch, times: int
     resolve = store.resolve
     left = iter(range(times))
 
-    def and_rebind(name: str, *, timeout: float | None = 0) -> entrepot.ObjectID:
-        oid = resolve(name, timeout=timeout)
+    def and_rebind(name: str, *, timeout: float | None = 0, remote: bool = True) -> entrepot.ObjectID:
+        oid = resolve(name, timeout=timeout, remote=remote)
         number = next(left, None)
         if number is not None:
             store.put({"value": number}, name=name, replace=True)
@@ -39,8 +39,8 @@ def test_a_name_that_is_gone_is_said_to_be(store: entrepot.Store, monkeypatch: p
     store.put({"value": "first"}, name="latest")
     resolve = store.resolve
 
-    def and_delete(name: str, *, timeout: float | None = 0) -> entrepot.ObjectID:
-        oid = resolve(name, timeout=timeout)
+    def and_delete(name: str, *, timeout: float | None = 0, remote: bool = True) -> entrepot.ObjectID:
+        oid = resolve(name, timeout=timeout, remote=remote)
         store.delete(oid)
         return oid
 

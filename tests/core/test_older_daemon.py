@@ -74,9 +74,9 @@ def test_it_is_used_without_what_it_lacks(daemon: Any, socket_folder: Path) -> N
             assert store.get_many(store.put_many(values)) == values
             store.reserve(1 << 20).release()
             with pytest.raises(
-                entrepot.VersionMismatch, match=r"has streams only from 1\.6 on: run 'entrepot upgrade'"
+                entrepot.VersionMismatch, match=r"has a gateway only from 1\.7 on: run 'entrepot upgrade'"
             ):
-                store.stream("x")
+                store.publish(oids[0])
     finally:
         older.close()
     assert older.requests_for_rings == 1

@@ -25,6 +25,7 @@ enum class Code : std::uint16_t {
   kInstanceLost = 16,
   kStreamFailed = 17,
   kStreamLost = 18,
+  kDirectoryUnavailable = 19,
 };
 
 }  // namespace entrepot

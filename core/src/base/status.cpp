@@ -42,6 +42,8 @@ std::string_view code_name(Code code) {
       return "StreamFailed";
     case Code::kStreamLost:
       return "StreamLost";
+    case Code::kDirectoryUnavailable:
+      return "DirectoryUnavailable";
   }
   return "Unknown";
 }

@@ -128,21 +128,23 @@ bool put_small_many(PyClient& client, std::uint64_t session, const nb::bytes& id
 
 // `even_lost`: waits for objects that were lost with an earlier store too, because somebody is making them again.
 std::vector<ObjectPtr> pinned_objects(PyClient& client, std::span<const IdBytes> ids, const Wait& wait,
-                                      bool even_lost = false) {
+                                      Reach reach, bool even_lost = false) {
   auto objects = client.run(wait.limit, [&](const Attachment& attachment) {
-    return even_lost ? attachment.client->get(ids, wait, signal_interrupt())
-                     : client.reconnecting_client().get(attachment, ids, wait, signal_interrupt());
+    return even_lost ? attachment.client->get(ids, wait, signal_interrupt(), reach)
+                     : client.reconnecting_client().get(attachment, ids, wait, signal_interrupt(), reach);
   });
   return check(std::move(objects));
 }
 
-std::vector<ObjectPtr> get(PyClient& client, const std::vector<nb::bytes>& ids, double timeout) {
+Reach reach_of(bool remote) { return remote ? Reach::kCluster : Reach::kStore; }
+
+std::vector<ObjectPtr> get(PyClient& client, const std::vector<nb::bytes>& ids, double timeout, bool remote) {
   std::vector<IdBytes> object_ids;
   object_ids.reserve(ids.size());
   for (const nb::bytes& id : ids)
     object_ids.push_back(id_from(id));
   const Wait wait = milliseconds(timeout);
-  return pinned_objects(client, object_ids, wait);
+  return pinned_objects(client, object_ids, wait, reach_of(remote));
 }
 
 void add_methods(nb::class_<PyClient>& cls) {
@@ -151,21 +153,22 @@ void add_methods(nb::class_<PyClient>& cls) {
            nb::arg("max_bytes"), nb::arg("timeout"))
       .def(
           "get_many",
-          [](PyClient& client, const std::vector<nb::bytes>& ids, double timeout) {
+          [](PyClient& client, const std::vector<nb::bytes>& ids, double timeout, bool remote) {
             nb::list objects;
-            for (ObjectPtr& object : get(client, ids, timeout))
+            for (ObjectPtr& object : get(client, ids, timeout, remote))
               objects.append(nb::cast(std::move(object)));
             return objects;
           },
-          nb::arg("ids"), nb::arg("timeout"))
+          nb::arg("ids"), nb::arg("timeout"), nb::arg("remote") = false)
       .def(
           "get",
-          [](PyClient& client, const nb::bytes& id, double timeout, bool even_lost) {
+          [](PyClient& client, const nb::bytes& id, double timeout, bool even_lost, bool remote) {
             const IdBytes object_id = id_from(id);
             const Wait wait = milliseconds(timeout);
-            return std::move(pinned_objects(client, std::span(&object_id, 1), wait, even_lost).front());
+            return std::move(pinned_objects(client, std::span(&object_id, 1), wait, reach_of(remote), even_lost).front());
           },
-          nb::arg("id"), nb::arg("timeout"), nb::arg("even_lost") = false)
+          nb::arg("id"), nb::arg("timeout"), nb::arg("even_lost") = false,
+          nb::arg("remote") = false)
       .def(
           "tree",
           [](PyClient& client, const nb::bytes& id) {
@@ -361,6 +364,7 @@ void add_client(nb::module_& module) {
   nb::class_<PyClient> cls(module, "Client", "One process's connection to one store. Thread-safe.");
   add_methods(cls);
   add_reservations(cls);
+  add_gateway(cls);
   add_streams(cls);
   add_sessions_and_names(cls);
   add_status_methods(cls);

@@ -85,6 +85,8 @@ struct InPlaceSeal {
   std::shared_ptr<HeldPin> pin;
 };
 
+enum class Reach : std::uint8_t { kStore, kCluster };
+
 class ObjectBuilder;
 class WritableBlob;
 
@@ -96,8 +98,10 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
 
   // --- objects
   // kObjectNotFound at once; with a timeout, waits for the seal and for reloads from disk, then kTimeout.
+  // Reach::kCluster: what is not here is fetched from other stores, if this one has a gateway.
   [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(std::span<const IdBytes> ids, const Wait& wait,
-                                                                       const Interrupt& interrupt);
+                                                                       const Interrupt& interrupt,
+                                                                       Reach reach = Reach::kStore);
   // The same for one small object found in the directory, without allocation, lock or system call; false: use get.
   // `object` must be destroyed before this client and before the next fork of this process.
   [[nodiscard]] bool peek(const IdBytes& id, InlineObject& object) const {
@@ -260,6 +264,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // an error says why there is none
   [[nodiscard]] Status restore(Connection& connection, std::vector<std::uint32_t>& restored, os::Deadline deadline,
                                const Interrupt& interrupt);
+  [[nodiscard]] Status fetch(std::span<const IdBytes> ids, const Wait& wait, const Interrupt& interrupt);
   [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& result, std::uint32_t wait_ms) const;
   [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, os::Deadline limit,
                                  const Interrupt& interrupt);

@@ -1,8 +1,10 @@
 // Get and delete: the directory first, then the daemon.
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/text.h"
 #include "client/client.h"
+#include "client/gateway.h"
 #include "os/clock.h"
 
 namespace entrepot {
@@ -13,9 +15,10 @@ constexpr int kGetTries = 64;
 }  // namespace
 
 Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const IdBytes> ids, const Wait& wait,
-                                                               const Interrupt& interrupt) {
+                                                               const Interrupt& interrupt, Reach reach) {
   RETURN_IF_ERROR(connection());
   std::vector<std::shared_ptr<SealedObject>> objects(ids.size());
+  std::unordered_set<IdBytes, IdHash> asked;  // the gateway, for these
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, wait, interrupt));
@@ -26,14 +29,29 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     const std::size_t batch = std::min<std::size_t>(missing.size(), kMaxBatch);
     for (std::size_t i = 0; i < batch; ++i)
       request.ids.push_back(ids[missing[i]]);
-    request.timeout_ms = wait.remaining_ms();
+    // The daemon waits for a seal only if there is no gateway, which would wait for one too.
+    const bool asks = reach == Reach::kCluster && !asked.contains(request.ids.front());
+    request.timeout_ms = asks ? 0 : wait.remaining_ms();
     // 0 would leave objects on disk.
     request.load_ms =
-        wait.ms == 0 ? options_.load_ms : std::clamp<std::uint32_t>(request.timeout_ms, 1, options_.load_ms);
+        wait.ms == 0 ? options_.load_ms : std::clamp<std::uint32_t>(wait.remaining_ms(), 1, options_.load_ms);
     ASSIGN_OR_RETURN(
         const LookupReply reply,
         request_reply<LookupReply>(MessageType::kLookup, request, wait_options(wait, options_.load_ms, interrupt)));
     if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's response to a lookup is too short");
+    if (asks) {
+      std::vector<IdBytes> elsewhere;
+      for (std::size_t i = 0; i < batch; ++i) {
+        asked.insert(request.ids[i]);
+        if (reply.results[i].code == Code::kObjectNotFound && reply.results[i].presence == kGatewayServes) {
+          elsewhere.push_back(request.ids[i]);
+        }
+      }
+      if (!elsewhere.empty()) {
+        RETURN_IF_ERROR(fetch(elsewhere, wait, interrupt));
+        continue;
+      }
+    }
     std::vector<std::size_t> remaining(missing.begin() + static_cast<std::ptrdiff_t>(batch), missing.end());
     for (std::size_t i = 0; i < batch; ++i) {
       const LookupResult& lookup = reply.results[i];
@@ -43,7 +61,7 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
         continue;
       }
       if (lookup.code != Code::kOk) return lookup_error(id, lookup, wait.ms);
-      if (lookup.resident != 0) {
+      if (lookup.presence == kResident) {
         ASSIGN_OR_RETURN(objects[missing[i]], pinned_->at(lookup.slot, lookup.generation, id, views_, wait, interrupt));
       } else if (batch > 1) {
         // All are being reloaded by now. Waiting one by one pins each before the next can evict it.
@@ -61,6 +79,19 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     }
   }
   return objects;
+}
+
+// Asks the gateway for objects that are not here. A success does not mean that they are here now.
+Status Client::fetch(std::span<const IdBytes> ids, const Wait& wait, const Interrupt& interrupt) {
+  const Status fetched = call_gateway(*this, "fetch", ids, wait.ms > 0 ? "wait" : "", wait, interrupt).status();
+  const Code code = fetched.code();
+  if (interrupt.requested()) return fetched;
+  const bool is_unknown = code == Code::kObjectNotFound || code == Code::kStoreUnavailable ||
+                          code == Code::kDirectoryUnavailable || (code == Code::kTimeout && wait.ms > 0);
+  if (!is_unknown) return fetched;
+  if (wait.ms > 0) return Status::ok();  // it may still be sealed here in time
+  return {Code::kObjectNotFound, concat("object ", to_hex(ids.front()), " is not in the store at ", options_.path,
+                                        ", and could not be fetched from another one: ", fetched.message())};
 }
 
 Result<ObjectTree> Client::tree(const IdBytes& id, const Interrupt& interrupt) {

@@ -120,7 +120,8 @@ class ReconnectingClient : public ForkWatcher {
   // kObjectLost at once.
   [[nodiscard]] Result<std::vector<std::shared_ptr<SealedObject>>> get(const Attachment& attachment,
                                                                        std::span<const IdBytes> ids, const Wait& wait,
-                                                                       const Interrupt& interrupt);
+                                                                       const Interrupt& interrupt,
+                                                                       Reach reach = Reach::kStore);
   // kObjectLost if one of these objects was in a store that is gone, and is in no other.
   [[nodiscard]] Status check_not_lost(const Attachment& attachment, std::span<const IdBytes> ids,
                                       const Interrupt& interrupt);

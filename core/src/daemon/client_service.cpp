@@ -15,7 +15,8 @@ ClientService::ClientService(const Parts& parts, std::function<void()> stop)
       stop_(std::move(stop)),
       objects_(parts.store, parts.segments),
       sessions_(parts.store),
-      streams_(parts.store) {
+      streams_(parts.store),
+      gateway_(parts.store) {
   parts_.connections.on_frame([this](Connection& connection, Frame& frame) { handle(connection, frame); });
 }
 
@@ -104,6 +105,14 @@ void ClientService::serve(Request& request) {
       return streams_.next(request);
     case MessageType::kChunkDone:
       return streams_.chunk_done(request);
+    case MessageType::kServeGateway:
+      return gateway_.serve(request);
+    case MessageType::kCallGateway:
+      return gateway_.call(request);
+    case MessageType::kNextCalls:
+      return gateway_.next(request);
+    case MessageType::kAnswerCall:
+      return gateway_.answer(request);
     case MessageType::kStatus:
       return request.reply(JsonReply{parts_.store.status_json(daemon_status())});
     case MessageType::kGrowPins:

@@ -6,6 +6,7 @@
 
 #include "daemon/client_registry.h"
 #include "daemon/connections.h"
+#include "daemon/gateway_requests.h"
 #include "daemon/keeper_link.h"
 #include "daemon/object_requests.h"
 #include "daemon/request.h"
@@ -45,6 +46,7 @@ class ClientService {
   ObjectRequests objects_;
   SessionRequests sessions_;
   StreamRequests streams_;
+  GatewayRequests gateway_;
 };
 
 }  // namespace entrepot

@@ -36,6 +36,11 @@ SealSpec spec_of(const SealObject& object) {
   return spec;
 }
 
+std::uint8_t presence_of(const LookupOutcome& outcome, bool gateway_serves) {
+  if (outcome.code == Code::kObjectNotFound && gateway_serves) return kGatewayServes;
+  return outcome.resident ? kResident : 0;
+}
+
 // Objects of a batch, by index, whose records must be written before it is answered.
 using Unrecorded = std::vector<std::pair<std::size_t, std::uint64_t>>;
 
@@ -164,12 +169,12 @@ void ObjectRequests::lookup(Request& request) {
   const std::optional<HeldRequest> held = request.hold(kWaiterCost + body.ids.size());
   if (!held) return;
   store_.lookup(request.origin(), std::move(body.ids), body.timeout_ms, body.load_ms,
-                [held = *held](const std::vector<LookupOutcome>& outcomes) {
+                [this, held = *held](const std::vector<LookupOutcome>& outcomes) {
                   LookupReply reply;
                   reply.results.reserve(outcomes.size());
                   for (const LookupOutcome& outcome : outcomes)
                     reply.results.push_back({outcome.code, outcome.slot, outcome.generation,
-                                             static_cast<std::uint8_t>(outcome.resident ? 1 : 0), outcome.message});
+                                             presence_of(outcome, store_.gateway().is_expected()), outcome.message});
                   held.reply(reply);
                 });
 }

@@ -188,17 +188,20 @@ struct LookupRequest {
     v(ids, timeout_ms, load_ms);
   }
 };
+// `presence` of a result
+inline constexpr std::uint8_t kResident = 1;        // of an object that exists: it is in memory
+inline constexpr std::uint8_t kGatewayServes = 2;  // of one that is not found: the store has a gateway, since 1.7
 struct LookupResult {
   // kOk: the object exists. Otherwise kObjectNotFound, kObjectLost, kObjectDropped, or why it could not be reloaded
   // (kStoreFull, kTimeout, ...).
   Code code{};
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
-  std::uint8_t resident = 0;
+  std::uint8_t presence = 0;
   std::string message;
   template <class V>
   void fields(V& v) {
-    v(code, slot, generation, resident, message);
+    v(code, slot, generation, presence, message);
   }
 };
 struct LookupReply {

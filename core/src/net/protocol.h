@@ -7,6 +7,7 @@
 #pragma once
 
 #include "net/frame.h"
+#include "net/gateway_messages.h"
 #include "net/handshake.h"
 #include "net/object_messages.h"
 #include "net/session_messages.h"

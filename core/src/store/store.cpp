@@ -40,6 +40,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
                                     std::uint32_t generation) { return parts_.blobs.exists(blob, generation); }),
       chunks_(objects_),
       streams_({clock, budget_, chunks_, [this](std::uint32_t client) { return clients_.describe(client); }}),
+      gateway_(clock),
       burst_(timers_, clock),
       surplus_(
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
@@ -87,6 +88,7 @@ void Store::disconnected(std::uint32_t client, std::uint64_t owner) {
   cancel(owner);
   reservations_.connection_ended({client, owner});
   streams_.connection_ended(owner);
+  gateway_.connection_ended(owner);
   close_sessions(owner);
   if (ClientState* state = clients_.find(client)) {
     state->connected = false;
@@ -254,6 +256,7 @@ SealOutcome Store::seal(std::uint32_t client, const SealSpec& spec, bool makes_r
 void Store::notify_sealed(const IdBytes& id) {
   for (PendingLookup& request : pending_.sealed(id))
     request.done(lookup_now(request.ids));
+  gateway_.sealed(id);
 }
 
 // A spilled object changed: it is resident again, or cannot be loaded.
@@ -297,6 +300,14 @@ void Store::lookup(const RequestOrigin& origin, std::vector<IdBytes> ids, std::u
   pending_.add(std::move(request));
 }
 
+void Store::call_gateway(const RequestOrigin& origin, CallSpec call, std::uint64_t timeout_ms, CallDone done) {
+  std::unordered_set<IdBytes, IdHash> missing;
+  for (const IdBytes& id : call.ids) {
+    if (objects_.lookup(id).code == Code::kObjectNotFound) missing.insert(id);
+  }
+  gateway_.call(origin.owner, std::move(call), std::move(missing), timeout_ms, std::move(done));
+}
+
 std::vector<Status> Store::evict(std::span<const IdBytes> ids) {
   std::vector<Status> result;
   for (const IdBytes& id : ids) {
@@ -320,8 +331,8 @@ void Store::rescan() {
 // ---- deadlines ----
 
 std::uint64_t Store::next_deadline_ns() const {
-  return std::min(
-      {pending_.next_deadline_ns(), reservations_.next_deadline_ns(), streams_.next_deadline_ns(), timers_.next_ns()});
+  return std::min({pending_.next_deadline_ns(), reservations_.next_deadline_ns(), streams_.next_deadline_ns(),
+                   gateway_.next_deadline_ns(), timers_.next_ns()});
 }
 
 // Of those whose time depends on what the parts have to do. The other timers are armed where their reason arises.
@@ -385,6 +396,7 @@ void Store::answer_overdue(std::uint64_t now_ns) {
   }
   answer_overdue_reservations(now_ns);
   streams_.answer_overdue(now_ns);
+  gateway_.answer_overdue(now_ns);
   while (const std::optional<PendingRoom> request = pending_.overdue_room(now_ns))
     static_cast<void>(request->attempt(true));
   while (const std::optional<PendingRecord> request = pending_.overdue_record(now_ns))

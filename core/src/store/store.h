@@ -17,6 +17,7 @@
 #include "base/timers.h"
 #include "shm/control.h"
 #include "store/admission.h"
+#include "store/gateway/gateway_calls.h"
 #include "store/memory/memory_source.h"
 #include "store/memory/segment_pool.h"
 #include "store/memory/surplus_memory.h"
@@ -94,6 +95,11 @@ class Store {
   [[nodiscard]] Status remove_stream(std::uint32_t session, std::string_view name);
   [[nodiscard]] StreamTable& streams() { return streams_; }
   [[nodiscard]] const StreamTable& streams() const { return streams_; }
+
+  // --- the gateway to other stores. A call that names objects is answered once all of them are sealed here.
+  void call_gateway(const RequestOrigin& origin, CallSpec call, std::uint64_t timeout_ms, CallDone done);
+  [[nodiscard]] GatewayCalls& gateway() { return gateway_; }
+  [[nodiscard]] const GatewayCalls& gateway() const { return gateway_; }
 
   // --- objects
   //
@@ -250,6 +256,7 @@ class Store {
   Reservations reservations_;
   SealedChunks chunks_;
   StreamTable streams_;
+  GatewayCalls gateway_;
   Timers timers_;  // their times are the clock's
   WriteBurst burst_;
   SurplusMemory surplus_;

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from entrepot import _core
+from entrepot._client import gateway_calls
 from entrepot._client.arguments import AnyID, timeout_seconds, to_id
 from entrepot._client.session import Session
 from entrepot.errors import ObjectNotFound
@@ -53,7 +54,7 @@ class Residency:
         object_id = to_id(oid)
         raw = self._session.raw()
         try:
-            return Pin(object_id, raw.get(object_id.binary, timeout_seconds(timeout)))
+            return Pin(object_id, raw.get(object_id.binary, timeout_seconds(timeout), remote=True))
         except ObjectNotFound:
             raw.refuse_lost([object_id.binary])
             raise
@@ -62,4 +63,9 @@ class Residency:
         self._session.raw().evict([to_id(oid).binary for oid in oids])
 
     def prefetch(self, oids: Sequence[AnyID]) -> None:
-        self._session.raw().load([to_id(oid).binary for oid in oids])
+        raw = self._session.raw()
+        ids = [to_id(oid).binary for oid in oids]
+        raw.load(ids)
+        missing = [oid for oid in ids if raw.generation_of(oid) is None]
+        if missing:
+            gateway_calls.prefetch(raw, missing)

@@ -343,7 +343,7 @@ class Collection:
         contents = self._contents
         oid = contents.id_of(position)
         try:
-            pinned_object = self._store._raw().get(oid.binary, 0)
+            pinned_object = self._store._raw().get(oid.binary, 0, remote=True)
         except (ObjectNotFound, ObjectLost) as error:
             error_type = CorruptData if isinstance(error, CorruptData) else ObjectLost
             raise error_type(

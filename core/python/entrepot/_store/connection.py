@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Literal
 
 from entrepot import _core
+from entrepot._client.arguments import checked_boolean
 from entrepot._client.session import Session
 from entrepot._client.shared_client import SharedClient
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.settings import Settings, resolve, socket_path
+from entrepot._store.objects import PUT_WAIT_SECONDS, to_item
 from entrepot._store.store import Store
+from entrepot.cluster_sessions import DECLARATION_KEY, ClusterSession, cluster_session
 from entrepot.codec import AllowPickle, ObjectStrings
 from entrepot.durable import Durable, requested_durable
 from entrepot.errors import StoreUnavailable
+from entrepot.ids import ObjectID
 
 CONNECT_SECONDS = 30.0
 RECONNECT_SECONDS = 30.0
@@ -51,6 +55,7 @@ def connect(
     allow_pickle: bool | None = None,
     pickled_classes: Callable[[str], bool] | None = None,
     object_strings: ObjectStrings | None = None,
+    cluster: bool | None = None,
 ) -> Store:
     """Connect to a store.
 
@@ -73,6 +78,8 @@ def connect(
         object_strings: what pandas columns of text that were put with dtype ``object`` are returned as
             (ENTREPOT_OBJECT_STRINGS): ``"object"`` (default), rebuilt as Python objects, or ``"arrow"``, as dtype
             ``str`` (``string`` where missing values are ``pandas.NA``) over the stored bytes, without a copy.
+        cluster: True declares, for all processes, that the session's objects are published, so that other stores of
+            the cluster find them by their ID (docs/cluster.md). Default, and False: as it was declared.
 
     Raises:
         InvalidArgument: a malformed setting.
@@ -90,6 +97,8 @@ def connect(
     )
     requested = requested_durable(durable, settings.durable, settings.durable_mode)
     session_opened = _open_session(_running_client(settings), settings)
+    if cluster is not None and checked_boolean("cluster", cluster):
+        _declare_cluster_session(session_opened)
     return Store._open(  # pyright: ignore[reportPrivateUsage]
         session_opened, connect, False if durable is False else requested
     )
@@ -130,6 +139,18 @@ def _open_session(client: SharedClient, settings: Settings) -> Session:
     return Session(
         client, settings.address, settings.scope, settings.session, allow, object_strings=settings.object_strings
     )
+
+
+def _declare_cluster_session(session: Session) -> None:
+    """Record the declaration, unless it is recorded already; closes the session if that fails."""
+    try:
+        if cluster_session(session.client, session.scope, session.name) is None:
+            oid = ObjectID.derive(session.scope, session.name, DECLARATION_KEY)
+            item = to_item(session, ClusterSession().to_bytes(), oid, False, DECLARATION_KEY, True)
+            session.raw().put([item], PUT_WAIT_SECONDS)
+    except BaseException:
+        session.close()
+        raise
 
 
 def _acquire_client(address: str, start: Callable[[], object] | None) -> SharedClient:

@@ -95,26 +95,30 @@ class DurableObjects(ObjectAccess):
 
     # --- reading
 
-    def get_versioned(self, store: AnyStore, oid: AnyID, timeout: float | None, copy: CopyMode) -> tuple[Any, int]:
+    def get_versioned(
+        self, store: AnyStore, oid: AnyID, timeout: float | None, copy: CopyMode, remote: bool = True
+    ) -> tuple[Any, int]:
         try:
-            return self._direct.get_versioned(store, oid, copy=copy)
+            return self._direct.get_versioned(store, oid, copy=copy, remote=remote)
         except (ObjectNotFound, ObjectLost):
             if not self.recall(store, oid, None) and not timeout and timeout is not None:
                 raise
-        return self._direct.get_versioned(store, oid, timeout, copy)
+        return self._direct.get_versioned(store, oid, timeout, copy, remote)
 
-    def get_many(self, store: AnyStore, oids: list[AnyID], timeout: float | None, copy: CopyMode) -> list[Any]:
+    def get_many(
+        self, store: AnyStore, oids: list[AnyID], timeout: float | None, copy: CopyMode, remote: bool = True
+    ) -> list[Any]:
         try:
-            return self._direct.get_many(store, oids, copy=copy)
+            return self._direct.get_many(store, oids, copy=copy, remote=remote)
         except (ObjectNotFound, ObjectLost):
             for oid in oids:
                 if not self._direct.exists(oid):
                     self.recall(store, oid, None)
-        return self._direct.get_many(store, oids, timeout, copy)
+        return self._direct.get_many(store, oids, timeout, copy, remote)
 
-    def resolve(self, store: AnyStore, name: str, timeout: float | None) -> ObjectID:
+    def resolve(self, store: AnyStore, name: str, timeout: float | None, remote: bool = True) -> ObjectID:
         try:
-            return self._direct.resolve(store, name)
+            return self._direct.resolve(store, name, remote=remote)
         except ObjectNotFound:
             oid = self._backend.lookup(store, name)
             if oid is not None and (self._direct.exists(oid) or self.recall(store, oid, None)):
@@ -122,7 +126,7 @@ class DurableObjects(ObjectAccess):
                     self._direct.set_name(store, name, oid)
             elif timeout == 0:
                 raise
-        return self._direct.resolve(store, name, timeout)
+        return self._direct.resolve(store, name, timeout, remote)
 
     def exists(self, oid: AnyID) -> bool:
         return self._direct.exists(oid) or self._backend.contains(to_id(oid))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from typing import Any
 
 from entrepot import _core
 from entrepot._client.arguments import AnyID, checked_boolean, checked_name, copy_mode_number, timeout_seconds, to_id
+from entrepot._client.gateway_calls import resolve_elsewhere
 from entrepot._client.info import PutResult
 from entrepot._client.session import Session
 from entrepot._codecs import inline_bytes
@@ -14,9 +16,11 @@ from entrepot._codecs.encoding import decode_object, encode_item
 from entrepot._collections.deletion import delete_object
 from entrepot.codec import CopyMode
 from entrepot.durable import Durable
-from entrepot.errors import InvalidArgument, ObjectNotFound
+from entrepot.errors import InvalidArgument, ObjectNotFound, Timeout
 from entrepot.ids import ObjectID
 
+FIRST_WAIT_SECONDS = 0.001  # for a name to be bound here, before the gateway is asked about it
+REMOTE_POLL_SECONDS = 0.5  # between questions to the gateway about a name, while it is waited for here
 PUT_WAIT_SECONDS = 30.0  # how long a put waits for memory: to be provisioned, released by readers, or deleted
 
 AnyStore = Any
@@ -55,11 +59,15 @@ class ObjectAccess(ABC):
         """Seal an object whose parts were built in the store; return the same as :meth:`put_item`."""
 
     @abstractmethod
-    def get_versioned(self, store: AnyStore, oid: AnyID, timeout: float | None, copy: CopyMode) -> tuple[Any, int]:
+    def get_versioned(
+        self, store: AnyStore, oid: AnyID, timeout: float | None, copy: CopyMode, remote: bool = True
+    ) -> tuple[Any, int]:
         """Return a value and its generation."""
 
     @abstractmethod
-    def get_many(self, store: AnyStore, oids: list[AnyID], timeout: float | None, copy: CopyMode) -> list[Any]:
+    def get_many(
+        self, store: AnyStore, oids: list[AnyID], timeout: float | None, copy: CopyMode, remote: bool = True
+    ) -> list[Any]:
         """Return several values."""
 
     @abstractmethod
@@ -79,7 +87,7 @@ class ObjectAccess(ABC):
         """Bind a name."""
 
     @abstractmethod
-    def resolve(self, store: AnyStore, name: str, timeout: float | None) -> ObjectID:
+    def resolve(self, store: AnyStore, name: str, timeout: float | None, remote: bool = True) -> ObjectID:
         """Return what a name is bound to."""
 
     @abstractmethod
@@ -148,12 +156,17 @@ class DirectObjects(ObjectAccess):
     # --- reading
 
     def get_versioned(
-        self, store: AnyStore, oid: AnyID, timeout: float | None = 0, copy: CopyMode = "never"
+        self,
+        store: AnyStore,
+        oid: AnyID,
+        timeout: float | None = 0,
+        copy: CopyMode = "never",
+        remote: bool = True,
     ) -> tuple[Any, int]:
         mode, session, binary_id = copy_mode_number(copy), self.session, to_id(oid).binary
         raw = session.raw()
         try:
-            pinned_object = raw.get(binary_id, timeout_seconds(timeout))
+            pinned_object = raw.get(binary_id, timeout_seconds(timeout), remote=checked_boolean("remote", remote))
         except ObjectNotFound:
             raw.refuse_lost([binary_id])
             raise
@@ -170,9 +183,15 @@ class DirectObjects(ObjectAccess):
         )
 
     def get_many(
-        self, store: AnyStore, oids: list[AnyID], timeout: float | None = 0, copy: CopyMode = "never"
+        self,
+        store: AnyStore,
+        oids: list[AnyID],
+        timeout: float | None = 0,
+        copy: CopyMode = "never",
+        remote: bool = True,
     ) -> list[Any]:
         mode = copy_mode_number(copy)
+        remote = checked_boolean("remote", remote)
         wait, raw = timeout_seconds(timeout), self.session.raw()
         ids = [to_id(oid).binary for oid in oids]
         values: list[Any] = raw.get_small_many(ids)
@@ -180,7 +199,7 @@ class DirectObjects(ObjectAccess):
         if remaining:
             missing = [ids[index] for index in remaining]
             try:
-                pinned_objects = raw.get_many(missing, wait)
+                pinned_objects = raw.get_many(missing, wait, remote=remote)
             except ObjectNotFound:
                 raw.refuse_lost(missing)
                 raise
@@ -207,9 +226,25 @@ class DirectObjects(ObjectAccess):
             self.session.number, checked_name(name), to_id(oid).binary, checked_boolean("replace", replace)
         )
 
-    def resolve(self, store: AnyStore, name: str, timeout: float | None = 0) -> ObjectID:
-        session = self.session
-        return ObjectID(session.raw().resolve_name(session.number, checked_name(name), timeout_seconds(timeout)))
+    def resolve(self, store: AnyStore, name: str, timeout: float | None = 0, remote: bool = True) -> ObjectID:
+        session, wait = self.session, timeout_seconds(timeout)
+        raw, end = session.raw(), time.monotonic() + wait
+        checked_name(name)
+        asks = checked_boolean("remote", remote)
+        step = min(wait, FIRST_WAIT_SECONDS) if asks else wait
+        while True:
+            try:
+                return ObjectID(raw.resolve_name(session.number, name, step))
+            except (ObjectNotFound, Timeout):
+                left = end - time.monotonic()
+                if not asks or (wait > 0 and left <= 0):
+                    raise
+                found, asks = resolve_elsewhere(raw, session.scope, session.name, name, max(left, 0) if wait else 0)
+                if found is not None:
+                    return found
+                if wait == 0:
+                    raise
+                step = max(min(left, REMOTE_POLL_SECONDS) if asks else left, FIRST_WAIT_SECONDS)
 
     def unset_name(self, store: AnyStore, name: str) -> None:
         self.session.raw().unbind_name(self.session.number, checked_name(name))

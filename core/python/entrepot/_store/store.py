@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, overload
 
 from entrepot import _core
 from entrepot._checkpoints.functions import checkpoint_function
-from entrepot._client import arguments, queries
+from entrepot._client import arguments, gateway_calls, queries
 from entrepot._client.allocating import Allocating
 from entrepot._client.arguments import AnyID, checked_name, given_ids, new_id, timeout_seconds, to_id
+from entrepot._client.gateway_calls import Place
 from entrepot._client.info import ObjectInfo, PutResult, SessionInfo
 from entrepot._client.locality import Durability, Lifetime, LocalitySet, Operation, Policy, Reading, Writing
 from entrepot._client.locality_sets import LocalitySetOrName, LocalitySets
@@ -184,7 +185,9 @@ class Store:
         self._objects.put_items(self, [to_item(self._session, *each, False) for each in zip(values, oids, strict=True)])
         return oids
 
-    def get(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
+    def get(
+        self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never", remote: bool = True
+    ) -> Any:
         """Return the value of an object, with the type that was put.
 
         With ``copy="never"``, the result is a read-only view of shared memory; writing to an array raises the library's
@@ -199,11 +202,13 @@ class Store:
                 the seal, but wait for the disk as long as it takes. None: no limit. What was lost with a store that
                 died is not waited for.
             copy: ``"never"``, ``"on_write"`` or ``"always"``.
+            remote: fetch an object that is not here from another store of the cluster, if this one has a gateway
+                (docs/cluster.md), however long that takes if no timeout is given. False: look only here.
 
         Raises:
-            ObjectNotFound: the object is not sealed here, and no timeout was given.
+            ObjectNotFound: the object is not sealed here, or in another store that is known, and no timeout was given.
             Timeout: it was not sealed in time, or the daemon did not answer.
-            ObjectLost: its bytes are gone.
+            ObjectLost: its bytes are gone; or the store of another host that had them is.
             InvalidArgument: wrong ID length, unknown copy mode, or negative timeout.
             UnsupportedType: it was pickled, and pickling is disabled here.
             StoreUnavailable: the daemon cannot be reached.
@@ -212,15 +217,19 @@ class Store:
             small = self._get_small(oid._binary)  # inline bytes: the same in every copy mode, no daemon involved
             if small is not None:
                 return small
-        return self._objects.get_versioned(self, oid, timeout, copy)[0]
+        return self._objects.get_versioned(self, oid, timeout, copy, remote)[0]
 
-    def get_versioned(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never") -> tuple[Any, int]:
+    def get_versioned(
+        self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never", remote: bool = True
+    ) -> tuple[Any, int]:
         """Return the value of an object and the generation of exactly that value; otherwise as ``get``."""
-        return self._objects.get_versioned(self, oid, timeout, copy)
+        return self._objects.get_versioned(self, oid, timeout, copy, remote)
 
-    def get_many(self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never") -> list[Any]:
+    def get_many(
+        self, oids: Iterable[AnyID], *, timeout: float | None = 0, copy: CopyMode = "never", remote: bool = True
+    ) -> list[Any]:
         """Return the values of several objects, in at most one round trip; otherwise as ``get``."""
-        return self._objects.get_many(self, list(oids), timeout, copy)
+        return self._objects.get_many(self, list(oids), timeout, copy, remote)
 
     def create(
         self, nbytes: SupportsIndex, *, metadata: bytes = b"", id: AnyID | None = None, name: str | None = None
@@ -527,16 +536,18 @@ class Store:
         """
         self._objects.set_name(self, name, oid, replace)
 
-    def resolve(self, name: str, *, timeout: float | None = 0) -> ObjectID:
-        """Return the ID bound to a name in this session.
+    def resolve(self, name: str, *, timeout: float | None = 0, remote: bool = True) -> ObjectID:
+        """Return the ID bound to a name in this session, here or (with ``remote``) in another store of the cluster.
 
         Raises:
             ObjectNotFound: there is no such name, and no timeout was given.
             Timeout: it was not bound in time.
         """
-        return self._objects.resolve(self, name, timeout)
+        return self._objects.resolve(self, name, timeout, remote)
 
-    def get_by_name(self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never") -> Any:
+    def get_by_name(
+        self, name: str, *, timeout: float | None = 0, copy: CopyMode = "never", remote: bool = True
+    ) -> Any:
         """Return the value of the object bound to a name in this session; as ``get``.
 
         Names are not remembered beyond the end of a store: with a timeout, this waits until somebody binds the name.
@@ -544,9 +555,9 @@ class Store:
         deadline = time.monotonic() + timeout_seconds(timeout)
         remaining, attempts = timeout, 0
         while True:
-            oid = self.resolve(name, timeout=remaining)
+            oid = self.resolve(name, timeout=remaining, remote=remote)
             try:
-                return self.get(oid, copy=copy)  # a bound name refers to a sealed object: nothing to wait for
+                return self.get(oid, copy=copy, remote=remote)  # a bound name refers to a sealed object: nothing to wait for
             except ObjectNotFound:  # replaced or deleted since the name was resolved: resolve it again
                 attempts += 1
                 if attempts == _MAX_ATTEMPTS:
@@ -593,8 +604,51 @@ class Store:
         self._residency.evict(oids)
 
     def prefetch(self, *oids: AnyID) -> None:
-        """Start reloading objects from disk without waiting. Objects already in memory or unknown are ignored."""
+        """Start reloading objects from disk, or fetching them from other stores of the cluster, without waiting.
+
+        Objects that are in memory already, or unknown, are ignored.
+        """
         self._residency.prefetch(oids)
+
+    # --- other stores of the cluster
+
+    def locate(self, oid: AnyID, *, timeout: float | None = 10) -> builtins.list[Place]:
+        """Return which stores of the cluster have a published object, the latest publication first.
+
+        Raises:
+            StoreUnavailable: this store has no gateway (docs/cluster.md), or the directory does not answer.
+            Timeout: not in time, in seconds.
+        """
+        return gateway_calls.locate(self._session.raw(), to_id(oid), timeout_seconds(timeout))
+
+    def publish(self, oid: AnyID, *, timeout: float | None = 10) -> None:
+        """Publish an object, so that the other stores of the cluster find it by its ID, and wait until it is.
+
+        Named objects, those of sessions opened with ``cluster=True``, and members of such collections are published
+        without this, a moment after they are sealed.
+
+        Raises:
+            ObjectNotFound: it is not sealed here.
+            StoreUnavailable: this store has no gateway (docs/cluster.md), or the directory does not answer.
+            Timeout: not in time, in seconds.
+        """
+        gateway_calls.publish(self._session.raw(), to_id(oid), timeout_seconds(timeout))
+
+    def migrate(self, oid: AnyID, to: str, *, timeout: float | None = None) -> None:
+        """Move an object, or a collection with its members, to another store of the cluster.
+
+        Args:
+            oid: the object.
+            to: the other store: its host's name, or its instance.
+            timeout: in seconds. Default: as long as the transfer makes progress.
+
+        Raises:
+            ObjectNotFound: it is not sealed here, or there is no such store.
+            StoreFull: it does not fit there. It stays here then, as after any other error.
+            StoreUnavailable: this store has no gateway, or the other one cannot be reached.
+        """
+        wait = 0.0 if timeout is None else timeout_seconds(timeout)
+        gateway_calls.migrate(self._session.raw(), to_id(oid), arguments.checked_text("a store", to), wait)
 
     # --- how objects are used
 

@@ -1,0 +1,179 @@
+"""The subcommands ``entrepot gateway`` and ``entrepot cluster``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from entrepot.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from entrepot._cli.common import SubParsers
+
+    from entrepot_cluster.gateway.settings import GatewaySettings
+    from entrepot_cluster.transport.security import TransportSecurity
+
+CANNOT_GO_ON = 4  # exit code of a gateway that must not be started again
+RESTART_SECONDS = 1.0
+
+
+def add_subcommands(subparsers: SubParsers) -> None:
+    """Add this module's subcommands."""
+    gateway = subparsers.add_parser(
+        "gateway",
+        help="make the store part of a cluster",
+        epilog="Runs until terminated, then leaves the cluster. It is a client of the store: nothing is lost with it.",
+    )
+    gateway.add_argument("--address", help="address of the store, unix:///path (default: ENTREPOT_ADDRESS)")
+    gateway.add_argument(
+        "--cluster", metavar="URL", help="the cluster's directory, etcd://HOST:2379/NAME (default: ENTREPOT_CLUSTER)"
+    )
+    gateway.add_argument(
+        "--listen", metavar="HOST:PORT", help="where to listen for other gateways (default: 127.0.0.1, any free port)"
+    )
+    gateway.add_argument(
+        "--advertise", metavar="HOST:PORT", help="where other gateways reach this one (default: where it listens)"
+    )
+    gateway.add_argument("--host", metavar="NAME", help="name of this host in the cluster (default: its host name)")
+    gateway.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate of this gateway (PEM)")
+    gateway.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    gateway.add_argument("--tls-ca", type=Path, metavar="FILE", help="certificates that other gateways' must come from")
+    gateway.add_argument("--token-file", type=Path, metavar="FILE", help="holds a secret that all gateways share")
+    gateway.add_argument(
+        "--insecure", action="store_true", help="allow other addresses than loopback without TLS and token"
+    )
+    gateway.add_argument(
+        "--lease-seconds", type=float, metavar="N", help="without a sign of life for so long it is lost (default: 10)"
+    )
+    gateway.add_argument("--keep-running", action="store_true", help="start it again if it is killed or fails")
+    gateway.set_defaults(run=run_gateway)
+
+    cluster = subparsers.add_parser("cluster", help="list the stores of a cluster")
+    cluster.add_argument("--cluster", metavar="URL", help="its directory (default: ENTREPOT_CLUSTER)")
+    cluster.add_argument("--json", action="store_true", help="print JSON")
+    cluster.set_defaults(run=run_cluster)
+
+
+def run_gateway(arguments: argparse.Namespace) -> int:
+    """``entrepot gateway``."""
+    if arguments.keep_running:
+        return _keep_running()
+    from entrepot.errors import EntrepotError
+
+    from entrepot_cluster.gateway.gateway import Gateway
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("entrepot").setLevel(logging.WARNING)
+    settings = _settings(arguments)
+    gateway = Gateway(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: gateway.stop())
+    print(f"gateway at {gateway.address}", flush=True)
+    try:
+        gateway.run()
+    except EntrepotError as error:
+        print(f"entrepot: {error}", file=sys.stderr)
+        return CANNOT_GO_ON
+    return 0
+
+
+def run_cluster(arguments: argparse.Namespace) -> int:
+    """``entrepot cluster``."""
+    import json
+
+    from entrepot_cluster.directory.opening import open_directory
+
+    with open_directory(_directory(arguments)) as directory:
+        instances = directory.instances()
+    if arguments.json:
+        print(json.dumps([_to_json(instance) for instance in instances]))
+        return 0
+    for instance in instances:
+        state = "live" if instance.live else f"lost since {_utc(instance.lost_since or 0.0)}"
+        print(f"{instance.host}  {instance.id}  {', '.join(instance.addresses)}  {state}")
+    return 0
+
+
+def _to_json(instance: Any) -> dict[str, Any]:
+    return {
+        "host": instance.host,
+        "instance": instance.id,
+        "addresses": list(instance.addresses),
+        "live": instance.live,
+        "lost_since": instance.lost_since,
+    }
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def _directory(arguments: argparse.Namespace) -> str:
+    url: str = arguments.cluster or os.environ.get("ENTREPOT_CLUSTER", "")
+    if not url:
+        raise InvalidArgument("no cluster is given: pass --cluster etcd://HOST:2379/NAME, or set ENTREPOT_CLUSTER")
+    return url
+
+
+def _settings(arguments: argparse.Namespace) -> GatewaySettings:
+    from entrepot_cluster.gateway import settings
+
+    return settings.GatewaySettings(
+        directory=_directory(arguments),
+        address=arguments.address,
+        listen=arguments.listen or settings.DEFAULT_LISTEN,
+        advertise=(arguments.advertise,) if arguments.advertise else (),
+        host=arguments.host,
+        security=_security(arguments),
+        lease_seconds=arguments.lease_seconds or settings.LEASE_SECONDS,
+    )
+
+
+def _security(arguments: argparse.Namespace) -> TransportSecurity:
+    from entrepot_cluster.transport.security import TlsFiles, TransportSecurity
+
+    given = (arguments.tls_cert, arguments.tls_key, arguments.tls_ca)
+    if any(given) and not all(given):
+        raise InvalidArgument("TLS needs all of --tls-cert, --tls-key and --tls-ca")
+    tls = TlsFiles(*given) if all(given) else None
+    return TransportSecurity(tls=tls, token_file=arguments.token_file, insecure=arguments.insecure)
+
+
+def _keep_running() -> int:
+    """Run the same command without ``--keep-running``, and again whenever it ends by itself.
+
+    It ends with this process: a gateway whose parent is gone gets SIGTERM from the kernel.
+    """
+    command = [sys.executable, "-m", "entrepot", *(word for word in sys.argv[1:] if word != "--keep-running")]
+    stopping = False
+    child: subprocess.Popen[bytes] | None = None
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+        if child is not None:
+            child.terminate()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    while True:
+        child = subprocess.Popen(command, preexec_fn=_end_with_parent)
+        code = child.wait()
+        if stopping or code in (0, CANNOT_GO_ON):
+            return code
+        print(f"entrepot: the gateway ended with {code}, and is started again", file=sys.stderr, flush=True)
+        time.sleep(RESTART_SECONDS)
+
+
+def _end_with_parent() -> None:
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

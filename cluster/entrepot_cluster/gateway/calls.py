@@ -1,0 +1,242 @@
+"""Answers the calls that the store's clients make to the gateway (``entrepot._client.gateway_calls``)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+from entrepot import inventory, raw_objects
+from entrepot._client import gateway_calls
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable, Timeout, VersionMismatch
+from entrepot.ids import ObjectID
+from entrepot.origins import Life
+
+from entrepot_cluster.gateway.fetcher import Fetcher, is_unknown, lost_error
+from entrepot_cluster.transport.endpoints import Wanted
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+    from entrepot_cluster.directory.model import Instance
+    from entrepot_cluster.gateway.directory_access import DirectoryAccess
+    from entrepot_cluster.gateway.object_source import StoreObjects
+    from entrepot_cluster.gateway.peers import Peers
+    from entrepot_cluster.gateway.publication import Publication
+
+JOIN_SECONDS = 1.5
+LOOK_AGAIN_SECONDS = 0.5  # for an object that a reader waits for
+_PREFETCHES_AT_ONCE = 4
+
+_log = logging.getLogger(__name__)
+
+
+class Calls:
+    """Answers calls. Thread-safe: each call is answered by a thread of its own.
+
+    Args:
+        store: a connection to the store, in any session.
+        directory: of the cluster.
+        fetcher, publication, peers, source: the gateway's parts.
+        own_address: where other gateways reach this one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        directory: DirectoryAccess,
+        fetcher: Fetcher,
+        publication: Publication,
+        peers: Peers,
+        source: StoreObjects,
+        own_address: str,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._fetcher = fetcher
+        self._publication = publication
+        self._peers = peers
+        self._source = source
+        self._own_address = own_address
+        self._background = ThreadPoolExecutor(_PREFETCHES_AT_ONCE, thread_name_prefix="prefetch")
+        self._operations: dict[str, Callable[[Any], Any]] = {
+            gateway_calls.FETCH_LIFE: self._fetch_life,
+            gateway_calls.RESOLVE: self._resolve,
+            gateway_calls.LOCATE: self._locate,
+            gateway_calls.PREFETCH: self._prefetch,
+            gateway_calls.PUBLISH: self._publish,
+            gateway_calls.MIGRATE: self._migrate,
+        }
+
+    def close(self) -> None:
+        """Start no further prefetches."""
+        self._background.shutdown(wait=False, cancel_futures=True)
+
+    def answer(self, operation: str, ids: list[bytes], payload: bytes, seconds: float) -> bytes:
+        """Answer one call.
+
+        Args:
+            operation, ids, payload: as the client sent them.
+            seconds: how long the client waits.
+
+        Raises:
+            EntrepotError: the answer is this error.
+        """
+        if operation == gateway_calls.FETCH:
+            self._fetch(ids, seconds, waits=bool(payload))
+            return b""
+        perform = self._operations.get(operation)
+        if perform is None:
+            raise VersionMismatch(
+                f"this store's gateway does not know the operation {operation!r}: it is older than the client; restart it"
+            )
+        try:
+            request = msgpack.unpackb(payload)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise InvalidArgument(f"the call {operation!r} to the gateway cannot be read: {error}") from error
+        return bytes(msgpack.packb(perform(request)))
+
+    def _fetch(self, ids: list[bytes], seconds: float, *, waits: bool) -> None:
+        """Fetch what is missing; with a timeout, look again for what nobody has published yet."""
+        end = time.monotonic() + seconds
+        missing = ids
+        while True:
+            missing = [oid for oid in missing if raw_objects.generation_of(self._store, ObjectID(oid)) is None]
+            outcomes = zip(missing, self._fetcher.fetch(missing), strict=True)
+            errors = {oid: error for oid, error in outcomes if error is not None}
+            final = next((error for error in errors.values() if not is_unknown(error)), None)
+            if final is not None:
+                raise final
+            if not errors:
+                return
+            if not waits:
+                raise next(iter(errors.values()))
+            missing = list(errors)
+            left = end - time.monotonic()
+            if left <= 0:
+                raise Timeout(f"object {missing[0].hex()} was not published in time")
+            time.sleep(min(LOOK_AGAIN_SECONDS, left))
+
+    def _fetch_life(self, request: Any) -> bytes:
+        oid, instance, generation = request
+        return self._fetcher.fetch_life(oid, Life(instance, generation)).binary
+
+    def _resolve(self, request: Any) -> bytes:
+        """Look up a name in the directory, and fetch what it is bound to."""
+        scope, session, name = request
+        found = self._directory.get().lookup_name(scope, session, name)
+        bindings = [each for each in found.entries if each.instance.id != self._store.instance_id]
+        if not bindings:
+            if found.damage is not None:
+                raise found.damage
+            raise ObjectNotFound(f"no other store of the cluster has published the name {name!r} in this session")
+        newest = bindings[0]
+        if not newest.instance.live and not self._has_copy(newest.oid, Life(newest.instance.id, newest.generation)):
+            raise lost_error(newest.oid, [newest.instance])
+        life = Life(newest.instance.id, newest.generation)
+        here = self._fetcher.copy_here(scope, session, newest.oid, life)
+        return (here or self._fetcher.fetch_life(newest.oid, life)).binary
+
+    def _has_copy(self, oid: bytes, life: Life) -> bool:
+        found = self._directory.get().places([oid])[0]
+        return any(place.life == life and place.instance.live for place in found.entries)
+
+    def _prefetch(self, request: Any) -> None:
+        ids = [oid for oid in request if raw_objects.generation_of(self._store, ObjectID(oid)) is None]
+        self._background.submit(self._fetcher.fetch, ids)
+
+    def _locate(self, request: Any) -> list[Any]:
+        found = self._directory.get().places([request])[0]
+        return [
+            [
+                place.instance.id,
+                place.instance.host,
+                place.generation,
+                place.nbytes,
+                place.instance.live,
+                place.instance.lost_since or 0.0,
+            ]
+            for place in found.raise_damage()
+        ]
+
+    def _publish(self, request: Any) -> None:
+        self._publication.publish(request)
+
+    # --- migration
+
+    def _migrate(self, request: Any) -> None:
+        oid, to = request
+        object_id = ObjectID(oid)
+        kind = inventory.kind_of(self._store, object_id)
+        if kind is None:
+            raise ObjectNotFound(f"no object {object_id} is sealed in the store of host {self._store.host}")
+        target = self._target(to)
+        members = inventory.members(self._store, object_id) if kind.members is not None else []
+        moved: list[Wanted] = []
+        for one in [*members, object_id]:  # a collection after its members: it is whole there, or here
+            generation = raw_objects.generation_of(self._store, one)
+            if generation is None:
+                raise ObjectNotFound(f"object {one} is not in the store of host {self._store.host} any more")
+            self._source.look_up(one)  # with the names that it has now
+            moved.append(Wanted(one.binary, generation))
+        self._push(moved[:-1], target)
+        self._push(moved[-1:], target)
+        for item in reversed(moved):
+            if raw_objects.generation_of(self._store, ObjectID(item.id)) == item.generation:
+                raw_objects.discard(self._store, ObjectID(item.id))
+
+    def _push(self, items: list[Wanted], target: Instance) -> None:
+        peer = self._peers.get(target)
+        for begin in range(0, len(items), 4096):
+            part = items[begin : begin + 4096]
+            for error in peer.pull(part, self._own_address, self._store.instance_id):
+                if error is not None:
+                    raise error
+
+    def _target(self, to: str) -> Instance:
+        """The live instance of this host name or ID. One that has just joined may be seen a little later."""
+        end = time.monotonic() + JOIN_SECONDS
+        while True:
+            instances = self._directory.get().instances()
+            live = [each for each in instances if each.live and to in (each.host, each.id)]
+            if live or time.monotonic() > end:
+                break
+            time.sleep(0.1)
+        others = [each for each in live if each.id != self._store.instance_id]
+        if len(others) == 1:
+            return others[0]
+        if others:
+            ids = ", ".join(each.id for each in others)
+            raise InvalidArgument(f"host {to} has {len(others)} stores in the cluster: say which instance: {ids}")
+        if live:
+            raise InvalidArgument(f"{to} is this store, where the object is already")
+        known = ", ".join(sorted({each.host for each in instances if each.live})) or "none"
+        raise StoreUnavailable(f"no store of host or instance {to!r} is live in the cluster; there are: {known}")
+
+
+def error_name(error: EntrepotError) -> str:
+    """The name of the error's class, or of the nearest one that the daemon knows."""
+    return next(name for name in (cls.__name__ for cls in type(error).__mro__) if name in _KNOWN)
+
+
+_KNOWN = frozenset(
+    {
+        "EntrepotError",
+        "ObjectNotFound",
+        "ObjectLost",
+        "ObjectDropped",
+        "CorruptData",
+        "ObjectExists",
+        "StoreFull",
+        "StoreUnavailable",
+        "InstanceLost",
+        "Timeout",
+        "VersionMismatch",
+        "AccessDenied",
+        "DirectoryUnavailable",
+        "InvalidArgument",
+    }
+)

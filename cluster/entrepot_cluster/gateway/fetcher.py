@@ -1,0 +1,283 @@
+"""Fetches objects from other stores of the cluster into this one.
+
+An object that is wanted goes through this, by itself:
+
+    asked for ──somebody else fetches it──▶ waits for that
+        └──▶ looked up in the directory ──no place──▶ ObjectNotFound
+                 └──at lost instances only──▶ ObjectLost
+                 └──▶ fetched from one place after the other ──▶ sealed here
+                                              └──none has it, or can be reached──▶ ObjectLost
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectLost, ObjectNotFound, StoreFull
+from entrepot.ids import ObjectID
+from entrepot.origins import Life, copy_of
+
+from entrepot_cluster.directory.model import Instance, Place
+from entrepot_cluster.gateway.object_sink import Incoming, StoreSink
+from entrepot_cluster.transport.endpoints import Wanted
+from entrepot_cluster.transport.fetching import fetch as fetch_from
+
+if TYPE_CHECKING:
+    from entrepot_cluster.gateway.directory_access import DirectoryAccess
+    from entrepot_cluster.gateway.peers import Peers
+    from entrepot_cluster.transport.peer import PeerConnections
+    from entrepot_cluster.gateway.session_stores import SessionStores
+
+LOOKUP_IDS = 1024  # in one question to the directory
+_PEERS_AT_ONCE = 8
+
+Outcome = ObjectID | EntrepotError
+"""The ID under which an object is here now, or why it is not."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """An object that is to be fetched: the places that are left to try, and what happened so far."""
+
+    oid: bytes
+    places: list[Place]
+    errors: list[EntrepotError] = field(default_factory=list)
+
+
+class Fetcher:
+    """Fetches objects; concurrent requests for the same one are one fetch. Thread-safe.
+
+    Args:
+        own_instance: this store.
+        directory: of the cluster.
+        peers: connections to other gateways.
+        sessions: connections to this store's sessions.
+        on_copy: called with each object that was fetched and sealed under its own ID, its generation here, and where
+            it was fetched from.
+    """
+
+    def __init__(
+        self,
+        own_instance: Callable[[], str],
+        directory: DirectoryAccess,
+        peers: Peers,
+        sessions: SessionStores,
+        on_copy: Callable[[Incoming, int, Place], None],
+    ) -> None:
+        self._own_instance = own_instance
+        self._directory = directory
+        self._peers = peers
+        self._sessions = sessions
+        self._on_copy = on_copy
+        self._lock = threading.Lock()
+        self._running: dict[bytes, Future[Outcome]] = {}  # fetches by ID; guarded by _lock
+        self._pool = ThreadPoolExecutor(_PEERS_AT_ONCE, thread_name_prefix="fetch")
+
+    def close(self) -> None:
+        """Start no further transfers."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- by ID alone: what was published last
+
+    def fetch(self, oids: Sequence[bytes]) -> list[EntrepotError | None]:
+        """Fetch objects, each from wherever the last publication of its ID says.
+
+        Returns:
+            for each ID why it could not be fetched; None: it is here.
+        """
+        mine: dict[bytes, Future[Outcome]] = {}
+        waits: dict[bytes, Future[Outcome]] = {}
+        with self._lock:
+            for oid in dict.fromkeys(oids):
+                running = self._running.get(oid)
+                if running is None:
+                    mine[oid] = self._running[oid] = Future()
+                else:
+                    waits[oid] = running
+        try:
+            if mine:
+                self._fetch_published(mine)
+        finally:
+            with self._lock:
+                for oid in mine:
+                    del self._running[oid]
+            for oid, future in mine.items():
+                if not future.done():  # an error of this module
+                    future.set_result(EntrepotError(f"the fetch of object {oid.hex()} failed; see the gateway's log"))
+        outcomes = {oid: future.result() for oid, future in (*mine.items(), *waits.items())}
+        return [outcome if isinstance(outcome := outcomes[oid], EntrepotError) else None for oid in oids]
+
+    def _fetch_published(self, mine: dict[bytes, Future[Outcome]]) -> None:
+        candidates: list[_Candidate] = []
+        ids = list(mine)
+        for begin in range(0, len(ids), LOOKUP_IDS):
+            part = ids[begin : begin + LOOKUP_IDS]
+            try:
+                found = self._directory.get().places(part)
+            except EntrepotError as error:
+                for oid in part:
+                    mine[oid].set_result(error)
+                continue
+            for oid, places in zip(part, found, strict=True):
+                try:
+                    candidates.append(_Candidate(oid, self._newest_life(oid, places.entries)))
+                except EntrepotError as error:
+                    mine[oid].set_result(places.damage or error)
+        self._try_places(candidates, lambda: StoreSink(self._sessions), mine)
+
+    def _newest_life(self, oid: bytes, places: list[Place]) -> list[Place]:
+        """The places of the life that was published last: what an ID without an instance means."""
+        others = [place for place in places if place.instance.id != self._own_instance()]
+        if not others:
+            raise ObjectNotFound(f"no other store of the cluster has published object {oid.hex()}")
+        newest = others[0].life
+        live = [place for place in others if place.life == newest and place.instance.live]
+        if not live:
+            raise lost_error(oid, [place.instance for place in others if place.life == newest])
+        return live
+
+    # --- exactly one life, as a reference names it
+
+    def fetch_life(self, oid: bytes, life: Life) -> ObjectID:
+        """Fetch exactly this life of an object: from its own instance, or from one that has a copy.
+
+        Returns:
+            the ID under which it is here.
+
+        Raises:
+            ObjectLost: no store that can be reached has it any more.
+            StoreFull: it does not fit here.
+            DirectoryUnavailable: nothing is known about its instance.
+        """
+        key = oid + life.instance.encode() + life.generation.to_bytes(8, "big")
+        with self._lock:
+            running = self._running.get(key)
+            future: Future[Outcome] = running or Future()
+            self._running[key] = future
+        if running is None:
+            try:
+                future.set_result(self._fetch_life(oid, life))
+            except EntrepotError as error:
+                future.set_result(error)
+            finally:
+                with self._lock:
+                    del self._running[key]
+                if not future.done():
+                    future.set_result(EntrepotError(f"the fetch of object {oid.hex()} failed; see the gateway's log"))
+        outcome = future.result()
+        if isinstance(outcome, EntrepotError):
+            raise outcome
+        return outcome
+
+    def _fetch_life(self, oid: bytes, life: Life) -> Outcome:
+        """From the instance where the life began; if it is not there any more, from one that has a copy."""
+        own = next((each for each in self._directory.get().instances() if each.id == life.instance), None)
+        failure: EntrepotError | None = None
+        if own is not None and own.live and own.id != self._own_instance():
+            outcome = self._fetch_from([Place(oid, own, life.generation, 0, b"", 0, None)], life)
+            if not isinstance(outcome, ObjectLost):
+                return outcome
+            failure = outcome
+        found = self._directory.get().places([oid])[0]
+        copies = [place for place in found.entries if place.life == life and place.instance.id != self._own_instance()]
+        live = [place for place in copies if place.instance.live and place.instance != own]
+        if live:
+            return self._fetch_from(live, life)
+        if failure is None:
+            failure = found.damage
+        return failure or lost_error(oid, [own] if own is not None else [place.instance for place in copies])
+
+    def _fetch_from(self, places: list[Place], life: Life) -> Outcome:
+        future: Future[Outcome] = Future()
+        oid = places[0].oid
+        self._try_places([_Candidate(oid, places)], lambda: StoreSink(self._sessions, life=life), {oid: future})
+        return future.result()
+
+    def pull(self, wanted: Sequence[Wanted], peer: PeerConnections) -> list[EntrepotError | None]:
+        """Fetch objects from one peer, with their names: they are to be moved here.
+
+        Returns:
+            for each object None, or why it is not here now.
+        """
+        return [outcome.error for outcome in fetch_from(peer, wanted, StoreSink(self._sessions, moves=True))]
+
+    def copy_here(self, scope: str, session: str, oid: bytes, life: Life) -> ObjectID | None:
+        """Return the ID of a copy of a life in this store; None: it has none."""
+        return copy_of(self._sessions.get(scope, session), ObjectID(oid), life)
+
+    # --- transfers
+
+    def _try_places(
+        self,
+        candidates: list[_Candidate],
+        new_sink: Callable[[], StoreSink],
+        outcomes: dict[bytes, Future[Outcome]],
+    ) -> None:
+        """Fetch each object from its first place; what fails there from the next; and so on."""
+        while candidates:
+            by_instance: dict[str, list[_Candidate]] = defaultdict(list)
+            for candidate in candidates:
+                by_instance[candidate.places[0].instance.id].append(candidate)
+            groups = list(by_instance.values())
+            # The last group in this thread: most fetches have only one.
+            transfers = [self._pool.submit(self._transfer, group, new_sink(), outcomes) for group in groups[:-1]]
+            self._transfer(groups[-1], new_sink(), outcomes)
+            for transfer in transfers:
+                transfer.result()
+            candidates = [candidate for candidate in candidates if not outcomes[candidate.oid].done()]
+
+    def _transfer(self, group: list[_Candidate], sink: StoreSink, outcomes: dict[bytes, Future[Outcome]]) -> None:
+        instance = group[0].places[0].instance
+        errors: Iterable[EntrepotError | None]
+        try:
+            wanted = [Wanted(candidate.oid, candidate.places[0].generation) for candidate in group]
+            errors = [outcome.error for outcome in fetch_from(self._peers.get(instance), wanted, sink)]
+        except EntrepotError as error:
+            errors = [error] * len(group)
+        for candidate, error in zip(group, errors, strict=True):
+            place = candidate.places.pop(0)
+            target = sink.targets.get(candidate.oid)
+            if error is None and target is not None:
+                if candidate.oid in sink.sealed and target.binary == candidate.oid:
+                    self._on_copy(*sink.sealed[candidate.oid], place)
+                outcomes[candidate.oid].set_result(target)
+            elif isinstance(error, StoreFull):  # here: another place does not help
+                outcomes[candidate.oid].set_result(error)
+            else:
+                candidate.errors.append(error or ObjectLost("it was not received"))
+                if not candidate.places:
+                    outcomes[candidate.oid].set_result(_failure(candidate, place.instance))
+
+
+def _failure(candidate: _Candidate, last: Instance) -> EntrepotError:
+    reasons = "; ".join(dict.fromkeys(map(str, candidate.errors)))
+    return ObjectLost(f"object {candidate.oid.hex()} could not be fetched from host {last.host}: {reasons}")
+
+
+def lost_error(oid: bytes, instances: Sequence[Instance]) -> ObjectLost:
+    """The error for an object that only these instances had, none of which is live."""
+    if not instances:
+        return ObjectLost(
+            f"the store that had object {oid.hex()} is not known to the cluster's directory: it has left the cluster, or "
+            "was lost long ago"
+        )
+    where = " and ".join(dict.fromkeys(describe_lost(instance) for instance in instances))
+    return ObjectLost(f"object {oid.hex()} was in the store of {where}")
+
+
+def describe_lost(instance: Instance) -> str:
+    """Say which host an instance was on, and since when it is lost."""
+    since = instance.lost_since
+    at = "" if since is None else f", lost since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(since))}"
+    return f"host {instance.host} (instance {instance.id}{at})"
+
+
+def is_unknown(error: EntrepotError) -> bool:
+    """Whether an error of a fetch says nothing about where the object is, so that it may still turn up."""
+    return isinstance(error, (ObjectNotFound, DirectoryUnavailable))

@@ -1,0 +1,171 @@
+"""A gateway: its parts, put together, and its life.
+
+    starting ──serves the store──▶ running ──stop()──▶ stopped: it has left the cluster
+       │                             └──the store is gone, another gateway serves it──▶ failed: its lease ends
+       └──another gateway serves the store, the address is in use──▶ failed
+
+Parts::
+
+    Gateway ── GatewayServer ── StoreObjects, PeerRequests    what other gateways ask for
+       ├────── Calls ── Fetcher ── Peers                      what this store's clients ask for
+       ├────── Membership                                     the lease; who else is there
+       └────── Publication ── StoreSnapshots                  what the directory knows of this store
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import entrepot
+from entrepot.errors import AccessDenied, EntrepotError, StoreUnavailable
+
+from entrepot_cluster.directory.model import Life, Place, PlaceEntry, session_reference
+from entrepot_cluster.gateway.calls import Calls, error_name
+from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
+from entrepot_cluster.gateway.fetcher import Fetcher
+from entrepot_cluster.gateway.membership import Membership
+from entrepot_cluster.gateway.object_sink import Incoming
+from entrepot_cluster.gateway.object_source import StoreObjects
+from entrepot_cluster.gateway.peer_requests import PeerRequests
+from entrepot_cluster.gateway.peers import Peers
+from entrepot_cluster.gateway.publication import Publication
+from entrepot_cluster.gateway.session_stores import SessionStores
+from entrepot_cluster.gateway.settings import GatewaySettings
+from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
+from entrepot_cluster.transport.handshake import Identity
+from entrepot_cluster.transport.server import GatewayServer
+
+CALLS_AT_ONCE = 32
+POLL_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """The gateway of one store. :meth:`run` is called once; :meth:`stop` from any thread.
+
+    Args:
+        settings: as started.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached, or the address to listen on is in use.
+        InvalidArgument: a setting is wrong.
+
+    Attributes:
+        address: ``host:port`` under which other gateways reach it.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        name = cluster_name(settings.directory)
+        self._store = entrepot.connect(settings.address, scope="default", session="", durable=False)
+        identity = Identity(name, self._store.instance_id)
+        self._sessions = SessionStores(self._store.address)
+        self._directory = DirectoryAccess(settings.directory)
+        self._peers = Peers(identity, settings.security)
+        self._source = StoreObjects(self._store, self._sessions)
+        self._snapshots = StoreSnapshots(self._store, self._sessions, self._source)
+        self._publication = Publication(self._store, self._directory, self._snapshots, self._source)
+        self._fetcher = Fetcher(
+            lambda: self._store.instance_id, self._directory, self._peers, self._sessions, self._on_copy
+        )
+        self._server = GatewayServer(
+            settings.listen,
+            identity,
+            self._source,
+            requests=PeerRequests(self._store, self._fetcher, self._peers),
+            security=settings.security,
+        )
+        addresses = settings.advertise or (self._server.address,)
+        self.address = addresses[0]
+        self._calls = Calls(
+            self._store, self._directory, self._fetcher, self._publication, self._peers, self._source, self.address
+        )
+        self._membership = Membership(
+            self._store,
+            settings.host or self._store.host,
+            addresses,
+            settings.lease_seconds,
+            self._directory,
+            self._publication,
+            self._peers,
+            self._give_up,
+        )
+        self._label = f"process {os.getpid()}, {self.address}"
+        self._stopping = threading.Event()
+        self._failure: EntrepotError | None = None  # set before _stopping
+        self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="call")
+
+    def run(self) -> None:
+        """Serve until :meth:`stop` is called.
+
+        Raises:
+            ObjectExists: the store has another gateway.
+            StoreUnavailable: the store has ended.
+            EntrepotError: the directory refuses this gateway, or another one has taken its place.
+        """
+        raw = self._store._raw()  # pyright: ignore[reportPrivateUsage]
+        try:
+            raw.serve_gateway(self._label)
+            self._membership.start()
+            self._publication.start()
+            while not self._stopping.is_set():
+                try:
+                    calls = raw.next_calls(CALLS_AT_ONCE, POLL_SECONDS)
+                except AccessDenied:  # the daemon was restarted, or we were silent and another gateway came
+                    raw.serve_gateway(self._label)
+                    continue
+                for call in calls:
+                    self._pool.submit(self._answer, *call)
+        except EntrepotError as error:
+            self._give_up(error)
+        finally:
+            self._close()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """End :meth:`run`, and leave the cluster. May be called in a signal handler."""
+        self._stopping.set()
+
+    def _give_up(self, error: EntrepotError) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._stopping.set()
+
+    def _answer(self, number: int, operation: str, ids: list[bytes], payload: bytes, seconds: float) -> None:
+        raw = self._store._raw()  # pyright: ignore[reportPrivateUsage]
+        name, message, answer = "", "", b""
+        try:
+            answer = self._calls.answer(operation, ids, payload, seconds)
+        except EntrepotError as error:
+            name, message = error_name(error), str(error)
+        except Exception as error:
+            _log.exception("a call of the operation %r failed", operation)
+            name, message = "EntrepotError", f"the gateway failed: {type(error).__name__}: {error}; see its log"
+        with suppress(AccessDenied, StoreUnavailable):  # the call is another gateway's now, or nobody's
+            raw.answer_call(number, name, message, answer)
+
+    def _on_copy(self, incoming: Incoming, generation: int, place: Place) -> None:
+        session = session_reference(incoming.envelope.scope, incoming.envelope.session)
+        entry = PlaceEntry(
+            incoming.oid.binary, generation, incoming.nbytes, session, place.sequence, Life(*place.life)
+        )
+        self._snapshots.add_copy(entry)
+
+    def _close(self) -> None:
+        with suppress(EntrepotError):
+            self._store._raw().serve_gateway("")  # pyright: ignore[reportPrivateUsage]
+        self._publication.stop()
+        self._membership.stop(depart=self._failure is None)
+        self._calls.close()
+        self._fetcher.close()
+        self._server.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._peers.close()
+        self._directory.close()
+        self._sessions.forget_all()
+        self._store.close()

@@ -1,0 +1,218 @@
+"""The store, as the gateway fetches objects into it.
+
+    small ──put()──▶ sealed, and its origin recorded
+    large ──allocate()──▶ allocated ──commit()──▶ sealed, and its origin recorded
+                              └──dropped: the memory goes back
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from entrepot import raw_objects
+from entrepot.errors import EntrepotError, ObjectExists
+from entrepot.ids import ObjectID
+from entrepot.origins import Life, Origin, alias, copy_of, record_of
+
+from entrepot_cluster.gateway.envelope import Envelope
+from entrepot_cluster.transport.endpoints import ObjectHeader, Reception
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+    from entrepot_cluster.gateway.session_stores import SessionStores
+
+ALLOCATE_SECONDS = 4.0  # less than half of what a peer waits for progress
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """An object that is to be sealed here.
+
+    Attributes:
+        oid: the ID that it has where it comes from.
+        target: the ID under which it is going to be sealed.
+        store: the session that it belongs to.
+        envelope: what came with it.
+        nbytes: size of its buffers in bytes.
+    """
+
+    oid: ObjectID
+    target: ObjectID
+    store: Store
+    envelope: Envelope
+    nbytes: int
+
+
+class LeasedReception:
+    """Leased memory of the store for an object.
+
+    Attributes:
+        incoming: the object.
+        writer: holds the memory.
+    """
+
+    __slots__ = ("incoming", "writer")
+
+    def __init__(self, incoming: Incoming, writer: raw_objects.RawObjectWriter) -> None:
+        self.incoming = incoming
+        self.writer = writer
+
+    @property
+    def buffers(self) -> list[memoryview]:
+        """Writable views of the store's memory."""
+        return self.writer.buffers
+
+    def drop(self) -> None:
+        """Give the memory back. Idempotent."""
+        self.writer.drop()
+
+
+class StoreSink:
+    """Receives objects into a store, each in the session that it comes from. For one fetch; thread-safe.
+
+    Args:
+        sessions: connections to the store's sessions.
+        life: fetch exactly this life, under another ID if its own holds other content here. Default: an object that is
+            here meanwhile, whichever, is as good.
+        moves: an object gets the names that it has where it comes from, as far as they are free here; one whose ID
+            holds anything but a copy of it here is refused with ObjectExists.
+
+    Attributes:
+        targets: IDs under which objects are here now, by their own; filled as they arrive.
+        sealed: what was sealed here, by the object's own ID, with its generation; filled as they arrive.
+    """
+
+    def __init__(self, sessions: SessionStores, *, life: Life | None = None, moves: bool = False) -> None:
+        self._sessions = sessions
+        self._life = life
+        self._moves = moves
+        self.targets: dict[bytes, ObjectID] = {}  # each key is set by one thread
+        self.sealed: dict[bytes, tuple[Incoming, int]] = {}  # each key is set by one thread
+
+    # --- small objects
+
+    def put(self, objects: Sequence[tuple[ObjectHeader, Sequence[memoryview]]]) -> list[bool | EntrepotError]:
+        """Seal small objects; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
+        outcomes: list[bool | EntrepotError] = [False] * len(objects)
+        by_session: dict[int, list[tuple[int, Incoming, Sequence[memoryview]]]] = defaultdict(list)
+        for index, (header, buffers) in enumerate(objects):
+            try:
+                incoming = self._plan(header)
+            except EntrepotError as error:
+                outcomes[index] = error
+                continue
+            if incoming is None:
+                outcomes[index] = True
+            else:
+                by_session[id(incoming.store)].append((index, incoming, buffers))
+        for of_session in by_session.values():
+            self._put(of_session, outcomes)
+        return outcomes
+
+    def _put(
+        self, part: list[tuple[int, Incoming, Sequence[memoryview]]], outcomes: list[bool | EntrepotError]
+    ) -> None:
+        store = part[0][1].store
+        objects = [
+            raw_objects.SmallObject(incoming.target, incoming.envelope.tree, buffers) for _, incoming, buffers in part
+        ]
+        try:
+            results = raw_objects.put_small(store, objects)
+        except EntrepotError as error:
+            if len(part) > 1:  # one by one, to know which of them it was
+                for one in part:
+                    self._put([one], outcomes)
+            else:
+                outcomes[part[0][0]] = self._refused(part[0][1], error) or True
+            return
+        error = self._record(
+            [(incoming, result.generation) for (_, incoming, _), result in zip(part, results, strict=True)]
+        )
+        for (index, _, _), result in zip(part, results, strict=True):
+            outcomes[index] = error or result.existed
+
+    # --- large ones
+
+    def allocate(self, header: ObjectHeader) -> LeasedReception | None:
+        """Provide memory; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
+        incoming = self._plan(header)
+        if incoming is None:
+            return None
+        writer = raw_objects.RawObjectWriter(incoming.store, header.lengths, wait_seconds=ALLOCATE_SECONDS)
+        return LeasedReception(incoming, writer)
+
+    def commit(self, reception: Reception) -> EntrepotError | None:
+        """Seal a large object; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
+        assert isinstance(reception, LeasedReception)
+        incoming = reception.incoming
+        try:
+            generation = reception.writer.seal(incoming.target, incoming.envelope.tree).generation
+        except EntrepotError as error:
+            reception.drop()
+            return self._refused(incoming, error)
+        return self._record([(incoming, generation)])
+
+    # --- both
+
+    def _plan(self, header: ObjectHeader) -> Incoming | None:
+        """Decide under which ID an object is sealed; None: it is here already."""
+        envelope = Envelope.unpack(header.tree)
+        oid = ObjectID(header.id)
+        store = self._sessions.get(envelope.scope, envelope.session)
+        target = oid
+        if raw_objects.generation_of(store, oid) is not None:
+            there: ObjectID | None = oid
+            if self._moves:
+                self._check_copy(store, oid, envelope)
+                self._bind(store, oid, envelope)
+            elif self._life is not None:
+                there = copy_of(store, oid, self._life)
+                target = alias(store, oid, self._life)
+            if there is not None:
+                self.targets[header.id] = there
+                return None
+        return Incoming(oid, target, store, envelope, header.nbytes)
+
+    def _refused(self, incoming: Incoming, error: EntrepotError) -> EntrepotError | None:
+        """What an error of a seal means. Other content that was sealed under the ID since is as good, or is not."""
+        if not isinstance(error, ObjectExists) or self._life is not None or self._moves:
+            return error
+        self.targets[incoming.oid.binary] = incoming.oid
+        return None
+
+    def _record(self, sealed: list[tuple[Incoming, int]]) -> EntrepotError | None:
+        """Record the origins of objects of one session. Without that, a reference would not find them."""
+        store = sealed[0][0].store
+        records = [
+            record_of(store, incoming.target, Origin(generation, incoming.envelope.lives))
+            for incoming, generation in sealed
+        ]
+        try:
+            raw_objects.put_small(store, records, replace=True)
+        except EntrepotError as error:
+            return error
+        for incoming, generation in sealed:
+            if self._moves:
+                self._bind(store, incoming.target, incoming.envelope)
+            self.targets[incoming.oid.binary] = incoming.target
+            self.sealed[incoming.oid.binary] = (incoming, generation)
+        return None
+
+    @staticmethod
+    def _check_copy(store: Store, oid: ObjectID, envelope: Envelope) -> None:
+        if all(copy_of(store, oid, life) != oid for life in envelope.lives):
+            raise ObjectExists(
+                f"object {oid} exists in the store of host {store.host}, to which it is to be moved, and may be another "
+                "one: delete one of the two"
+            )
+
+    @staticmethod
+    def _bind(store: Store, oid: ObjectID, envelope: Envelope) -> None:
+        for name in envelope.names:
+            with suppress(ObjectExists):  # bound to something else here
+                store.set_name(name, oid)

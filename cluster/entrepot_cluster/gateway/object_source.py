@@ -1,0 +1,109 @@
+"""The store's objects, as the gateway's server sends them to peers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from entrepot import raw_objects
+from entrepot.errors import ObjectNotFound
+from entrepot.ids import ObjectID
+from entrepot.origins import Life, origin_of
+
+from entrepot_cluster.gateway.envelope import Envelope
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+    from entrepot_cluster.gateway.session_stores import SessionStores
+
+_MAX_REMEMBERED = 200_000
+
+
+class Belonging(NamedTuple):
+    """Where an object belongs: scope and session, and the names that are bound to it there."""
+
+    scope: str
+    session: str
+    names: tuple[str, ...]
+
+
+class PinnedObject:
+    """An object of the store, pinned until :meth:`close`.
+
+    Attributes:
+        generation, buffers: as stored.
+        tree: its envelope.
+    """
+
+    __slots__ = ("buffers", "generation", "tree")
+
+    def __init__(self, raw_object: raw_objects.RawObject, envelope: Envelope) -> None:
+        self.generation = raw_object.generation
+        self.tree = envelope.pack()
+        self.buffers: list[memoryview] = raw_object.buffers  # each keeps the pin
+
+    def close(self) -> None:
+        """Unpin it. Idempotent."""
+        self.buffers = []
+
+
+class StoreObjects:
+    """Reads objects of a store, for peers. Thread-safe.
+
+    Args:
+        store: a connection to it, in any session.
+        sessions: connections to its other sessions.
+    """
+
+    def __init__(self, store: Store, sessions: SessionStores) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._lock = threading.Lock()
+        # By ID and generation, as noted; the oldest first; guarded by _lock
+        self._places: OrderedDict[tuple[bytes, int], Belonging] = OrderedDict()
+
+    def note(self, oid: bytes, generation: int, belonging: Belonging) -> None:
+        """Remember where an object belongs, so that the daemon need not be asked."""
+        with self._lock:
+            self._places[oid, generation] = belonging
+            while len(self._places) > _MAX_REMEMBERED:
+                self._places.popitem(last=False)
+
+    def open(self, oid: bytes, generation: int | None) -> PinnedObject:
+        """Pin an object; see :class:`~entrepot_cluster.transport.endpoints.ObjectSource`."""
+        object_id = ObjectID(oid)
+        raw_object = raw_objects.read(self._store, object_id)
+        if generation not in (None, raw_object.generation):
+            raise ObjectNotFound(
+                f"the store of host {self._store.host} has another generation of object {object_id}, "
+                f"{raw_object.generation}, and not {generation}: it was replaced since"
+            )
+        with self._lock:
+            belonging = self._places.get((oid, raw_object.generation))
+        if belonging is None:
+            belonging = self.look_up(object_id)
+        scope, session, names = belonging
+        lives = self.lives(object_id, raw_object.generation, scope, session)
+        return PinnedObject(raw_object, Envelope(scope, session, names, lives, raw_object.tree))
+
+    def lives(self, oid: ObjectID, generation: int, scope: str, session: str) -> tuple[Life, ...]:
+        """Return the life of an object here, and before it those that it is a copy of."""
+        here = Life(self._store.instance_id, generation)
+        origin = origin_of(self._sessions.get(scope, session), oid)
+        if origin is None or origin.generation != generation:
+            return (here,)
+        return (*origin.lives, here)
+
+    def look_up(self, oid: ObjectID) -> Belonging:
+        """Ask the daemon where an object belongs, and remember that.
+
+        Raises:
+            ObjectNotFound: it is not in the store.
+        """
+        raw = json.loads(self._store._raw().info(oid.binary))  # pyright: ignore[reportPrivateUsage]
+        belonging = Belonging(raw["scope"], raw["session"], tuple(raw["names"]))
+        self.note(oid.binary, raw["generation"], belonging)
+        return belonging

@@ -1,0 +1,61 @@
+"""What the gateway does for its peers beside sending objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from entrepot import raw_objects
+from entrepot.errors import EntrepotError
+from entrepot.ids import ObjectID
+
+from entrepot_cluster.transport.endpoints import Held, Wanted
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+    from entrepot_cluster.gateway.fetcher import Fetcher
+    from entrepot_cluster.gateway.peers import Peers
+
+
+class PeerRequests:
+    """See :class:`~entrepot_cluster.transport.endpoints.GatewayRequests`. Thread-safe.
+
+    Args:
+        store: a connection to the store, in any session.
+        fetcher, peers: the gateway's parts.
+    """
+
+    def __init__(self, store: Store, fetcher: Fetcher, peers: Peers) -> None:
+        self._store = store
+        self._fetcher = fetcher
+        self._peers = peers
+
+    def have(self, wanted: Sequence[Wanted]) -> list[Held | None]:
+        """Say which of these objects are here."""
+        return [self._held(item) for item in wanted]
+
+    def pull(self, wanted: Sequence[Wanted], address: str, instance: str) -> list[EntrepotError | None]:
+        """Fetch objects that are to be moved here."""
+        return self._fetcher.pull(wanted, self._peers.at(address, instance))
+
+    def discard(self, wanted: Sequence[Wanted]) -> list[bool]:
+        """Delete objects from the store."""
+        discarded = []
+        for item in wanted:
+            oid = ObjectID(item.id)
+            held = self._held(item) is not None
+            if held:
+                raw_objects.discard(self._store, oid)
+            discarded.append(held)
+        return discarded
+
+    def _held(self, item: Wanted) -> Held | None:
+        oid = ObjectID(item.id)
+        generation = raw_objects.generation_of(self._store, oid)
+        if generation is None or item.generation not in (None, generation):
+            return None
+        try:
+            return Held(generation, raw_objects.size_of(self._store, oid))
+        except EntrepotError:
+            return None  # deleted since

@@ -1,0 +1,205 @@
+"""Keeps the directory up to date with what the store has: written behind, in batches.
+
+    unregistered ──registered──▶ filling ──everything was published──▶ confirmed ──changes, every half second──▶ confirmed
+         ▲                          └──────────────┬─────────────────────┘
+         └──the directory has forgotten the instance, or it is another store's
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from entrepot import raw_objects
+from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectNotFound
+from entrepot.ids import ObjectID
+
+from entrepot_cluster.directory import model
+from entrepot_cluster.directory.errors import InstanceForgotten, InstanceSuperseded
+from entrepot_cluster.directory.model import NameEntry, PlaceEntry
+from entrepot_cluster.gateway.published import OWN_PREFIX, Change, Published
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TypeVar
+
+    from entrepot import Store
+
+    from entrepot_cluster.directory.registration import Registration
+    from entrepot_cluster.gateway.directory_access import DirectoryAccess
+    from entrepot_cluster.gateway.object_source import StoreObjects
+    from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
+
+    T = TypeVar("T")
+
+INTERVAL_SECONDS = 0.5
+_SHARE_OF_TIME = 0.05  # for listing the store, which keeps its daemon busy
+BATCH = 1000
+
+_log = logging.getLogger(__name__)
+
+
+class Publication:
+    """Publishes what the store has, from a thread of its own. :meth:`publish` may be called from any thread.
+
+    Args:
+        store: a connection to the store, in any session.
+        directory: of the cluster.
+        snapshots: say what is to be published.
+        source: knows what objects are copies of.
+    """
+
+    def __init__(
+        self, store: Store, directory: DirectoryAccess, snapshots: StoreSnapshots, source: StoreObjects
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._snapshots = snapshots
+        self._source = source
+        self._lock = threading.Lock()  # held while the directory is written, so that changes arrive in order
+        self._published = Published()  # guarded by _lock
+        self._registration: Registration | None = None  # guarded by _lock
+        self._confirmed = False  # guarded by _lock
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
+
+    @property
+    def highest_sequence(self) -> int:
+        """For :meth:`~entrepot_cluster.directory.directory.Directory.register`."""
+        with self._lock:
+            return self._published.highest_sequence
+
+    @property
+    def objects(self) -> int:
+        """How many objects are published."""
+        with self._lock:
+            return self._published.places
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def registered(self, registration: Registration | None, *, same_store: bool) -> None:
+        """Publish under a new registration from now on, beginning with everything; None: not at all for now.
+
+        Args:
+            registration: as the directory gave it.
+            same_store: whether the store is the one that was published before.
+        """
+        with self._lock:
+            self._registration = registration
+            self._confirmed = False
+            if not same_store:
+                self._published = Published()
+
+    def publish(self, oid: bytes) -> None:
+        """Publish an object now, with its names, and keep it published as long as the store has it.
+
+        Raises:
+            ObjectNotFound: it is not in the store.
+            DirectoryUnavailable: it could not be published now; it will be later.
+        """
+        object_id = ObjectID(oid)
+        generation = raw_objects.generation_of(self._store, object_id)
+        if generation is None:
+            raise ObjectNotFound(f"no object {object_id} is sealed in the store of host {self._store.host}")
+        self._snapshots.add_explicit(oid, generation)
+        belonging = self._source.look_up(object_id)
+        nbytes = raw_objects.entry_of(self._store, object_id).nbytes
+        lives = self._source.lives(object_id, generation, belonging.scope, belonging.session)
+        origin = model.Life(*lives[0]) if len(lives) > 1 else None
+        session = model.session_reference(belonging.scope, belonging.session)
+        with self._lock:
+            sequence = self._published.sequence_of(oid, generation)
+            entry = PlaceEntry(oid, generation, nbytes, session, sequence, origin)
+            names = [
+                NameEntry(belonging.scope, belonging.session, name, oid, generation, sequence)
+                for name in belonging.names
+                if not name.startswith(OWN_PREFIX)
+            ]
+            self._send(Change([entry], names, [], [], [], []))
+
+    def stop(self) -> None:
+        """End the thread, and wait for it."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        failing = False
+        seconds = 0.0
+        while not self._stopping.wait(max(INTERVAL_SECONDS, seconds / _SHARE_OF_TIME)):
+            began = time.monotonic()
+            try:
+                self._update()
+                if failing:
+                    _log.info("the directory takes what this store publishes again")
+                failing = False
+            except (InstanceForgotten, InstanceSuperseded):
+                continue  # its registration ends: membership registers it again, or gives up
+            except EntrepotError as error:
+                if not failing:
+                    _log.warning("what this store has could not be published, and is tried again: %s", error)
+                failing = True
+            except Exception:
+                _log.exception("what this store has could not be published, and is tried again")
+                failing = True
+            seconds = time.monotonic() - began
+
+    def _update(self) -> None:
+        with self._lock:
+            if self._registration is None:
+                return
+            if not self._confirmed:
+                self._send(self._published.everything())
+        snapshot = self._snapshots.take()
+        with self._lock:
+            self._send(self._published.change_to(snapshot))
+            if not self._confirmed and self._registration is not None:
+                self._registration.confirm()
+                self._confirmed = True
+
+    def _send(self, change: Change) -> None:
+        """Write a change to the directory, in batches; guarded by _lock."""
+        if not change:
+            return
+        registration = self._registration
+        if registration is None:
+            raise DirectoryUnavailable("this store is not registered in the cluster's directory at the moment")
+        for places in _batches(self._with_sequences(change.places)):
+            self._published.added(places, (), (), registration.publish(places))
+        for names in _batches(change.names):
+            self._published.added((), names, (), registration.publish((), names))
+        for sessions in _batches(change.sessions):
+            registration.publish((), (), sessions)
+            self._published.added((), (), sessions, 0)
+        for oids in _batches(change.gone_places):
+            registration.withdraw(oids)
+            self._published.removed(oids, (), ())
+        for keys in _batches(change.gone_names):
+            registration.withdraw((), keys)
+            self._published.removed((), keys, ())
+        for gone in _batches(change.gone_sessions):
+            registration.withdraw((), (), gone)
+            self._published.removed((), (), gone)
+
+    def _with_sequences(self, places: list[PlaceEntry]) -> list[PlaceEntry]:
+        """Give copies the number of what they are a copy of, so that they do not count as newer than that."""
+        unknown = [entry for entry in places if entry.origin is not None and entry.sequence == 0]
+        numbers: dict[bytes, int] = {}
+        for batch in _batches(unknown):
+            for entry, found in zip(batch, self._directory.get().places([each.oid for each in batch]), strict=True):
+                numbers[entry.oid] = next(
+                    (place.sequence for place in found.entries if place.life == entry.origin), 0
+                )
+        return [replace(entry, sequence=entry.sequence or numbers.get(entry.oid, 0)) for entry in places]
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, BATCH)):
+        yield batch

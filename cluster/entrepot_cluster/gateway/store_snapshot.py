@@ -1,0 +1,132 @@
+"""Finds out what a store has that is to be published: named objects, cluster sessions, and members of either."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from entrepot import inventory, raw_objects
+from entrepot.cluster_sessions import ClusterSession, cluster_session
+from entrepot.errors import CorruptData
+from entrepot.ids import ObjectID
+from entrepot.origins import origin_of
+
+from entrepot_cluster.directory import model
+from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry, session_reference
+from entrepot_cluster.gateway.object_source import Belonging
+from entrepot_cluster.gateway.published import OWN_PREFIX, Snapshot
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+    from entrepot_cluster.gateway.object_source import StoreObjects
+    from entrepot_cluster.gateway.session_stores import SessionStores
+
+_HERE = frozenset({"sealed", "spilled", "evicting", "loading"})
+
+
+class StoreSnapshots:
+    """Takes snapshots. ``add_copy`` and ``add_explicit`` may be called from any thread, the rest by one.
+
+    Args:
+        store: a connection to the store, in any session.
+        sessions: connections to its other sessions.
+        source: is told where objects belong.
+    """
+
+    def __init__(self, store: Store, sessions: SessionStores, source: StoreObjects) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._source = source
+        self._lock = threading.Lock()
+        self._copies: dict[bytes, PlaceEntry] = {}  # fetched objects; guarded by _lock
+        self._explicit: dict[bytes, int] = {}  # generations of those to publish by request; guarded by _lock
+        self._members: dict[tuple[bytes, int], tuple[bytes, ...]] = {}  # of collections, by ID and generation
+
+    def add_copy(self, entry: PlaceEntry) -> None:
+        """Note an object that was fetched, with its origin, and the sequence number of that."""
+        with self._lock:
+            self._copies[entry.oid] = entry
+
+    def add_explicit(self, oid: bytes, generation: int) -> None:
+        """Note an object that is to be published though nothing else asks for it."""
+        with self._lock:
+            self._explicit[oid] = generation
+
+    def take(self) -> Snapshot:
+        """List the store, and return what is to be published of it.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
+        snapshot = Snapshot()
+        listed: dict[bytes, tuple[int, int, tuple[str, str]]] = {}  # generation, nbytes, scope and session
+        declared: dict[tuple[str, str], ClusterSession | None] = {}
+        wanted: dict[bytes, None] = {}
+        collections: set[tuple[bytes, int]] = set()
+        with self._lock:
+            copies, explicit = dict(self._copies), dict(self._explicit)
+        for listing in inventory.everything(self._store):
+            if listing.state not in _HERE:
+                continue
+            oid, place = listing.id.binary, (listing.scope, listing.session)
+            if place not in declared:
+                declared[place] = self._declaration(*place)
+            names = tuple(name for name in listing.names if not name.startswith(OWN_PREFIX))
+            self._source.note(oid, listing.generation, Belonging(*place, names))
+            listed[oid] = (listing.generation, listing.nbytes, place)
+            if names or declared[place] is not None or explicit.get(oid) == listing.generation or oid in copies:
+                wanted[oid] = None
+            for name in names:
+                snapshot.names[(*place, name)] = NameEntry(*place, name, oid, listing.generation)
+            if names or explicit.get(oid) == listing.generation:
+                collections.add((oid, listing.generation))
+                wanted.update(dict.fromkeys(self._members_of(oid, listing.generation)))
+        for place, session in declared.items():
+            if session is not None:
+                snapshot.sessions[place] = SessionEntry(*place, session.replicas)
+        for oid in wanted:
+            if oid in listed:
+                snapshot.places[oid] = self._entry(oid, *listed[oid], copies.get(oid))
+        self._forget(collections)
+        return snapshot
+
+    def _declaration(self, scope: str, session: str) -> ClusterSession | None:
+        try:
+            return cluster_session(self._store._client, scope, session)  # pyright: ignore[reportPrivateUsage]
+        except CorruptData:
+            return None  # written by something else: not a declaration
+
+    def _entry(
+        self, oid: bytes, generation: int, nbytes: int, place: tuple[str, str], copy: PlaceEntry | None
+    ) -> PlaceEntry:
+        if copy is not None and copy.generation == generation:
+            return copy
+        origin = origin_of(self._sessions.get(*place), ObjectID(oid))
+        life = None
+        if origin is not None and origin.generation == generation and origin.lives:
+            life = model.Life(*origin.lives[0])
+        return PlaceEntry(oid, generation, nbytes, session_reference(*place), origin=life)
+
+    def _members_of(self, oid: bytes, generation: int) -> tuple[bytes, ...]:
+        key = (oid, generation)
+        known = self._members.get(key)
+        if known is None:
+            object_id = ObjectID(oid)
+            kind = inventory.kind_of(self._store, object_id)
+            is_collection = kind is not None and kind.members is not None
+            known = tuple(one.binary for one in inventory.members(self._store, object_id)) if is_collection else ()
+            self._members[key] = known
+        return known
+
+    def _forget(self, collections: set[tuple[bytes, int]]) -> None:
+        """Forget what is not in the store any more."""
+        self._members = {key: members for key, members in self._members.items() if key in collections}
+        with self._lock:
+            for oid in [oid for oid, entry in self._copies.items() if not self._has(oid, entry.generation)]:
+                del self._copies[oid]
+            for oid in [oid for oid, generation in self._explicit.items() if not self._has(oid, generation)]:
+                del self._explicit[oid]
+
+    def _has(self, oid: bytes, generation: int) -> bool:
+        return raw_objects.generation_of(self._store, ObjectID(oid)) == generation

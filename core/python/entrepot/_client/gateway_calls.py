@@ -1,0 +1,132 @@
+"""Calls to the store's gateway, which reaches the other stores of its cluster.
+
+The daemon passes them on; operation and payload are between this module and the gateway (``entrepot_cluster``). Payloads
+are msgpack. A gateway that does not know an operation says so, with ``VersionMismatch``.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
+
+from entrepot.errors import (
+    CorruptData,
+    DirectoryUnavailable,
+    ObjectNotFound,
+    StoreUnavailable,
+    Timeout,
+    VersionMismatch,
+)
+from entrepot.ids import ObjectID
+
+if TYPE_CHECKING:
+    from entrepot import _core
+
+FETCH = "fetch"  # objects given by ID alone; sent by the C++ client; an empty payload: do not wait for their seal
+FETCH_LIFE = "fetch_life"
+RESOLVE = "resolve"
+LOCATE = "locate"
+PUBLISH = "publish"
+MIGRATE = "migrate"
+PREFETCH = "prefetch"
+
+
+class Place(NamedTuple):
+    """A store that has an object, or had it when it was lost.
+
+    Attributes:
+        instance: the store, 32 hexadecimal digits.
+        host: name of its host.
+        generation: of the object there.
+        nbytes: size of its payload.
+        is_live: whether the store can be reached, as far as the directory knows.
+        lost_since: if not, since when, in seconds since 1970; 0.0 otherwise.
+    """
+
+    instance: str
+    host: str
+    generation: int
+    nbytes: int
+    is_live: bool
+    lost_since: float
+
+
+def fetch_life(raw: _core.Client, oid: ObjectID, instance: str, generation: int) -> ObjectID:
+    """Fetch exactly one life of an object; return the ID that it has here, which is another one if its own is taken.
+
+    Takes as long as the transfer makes progress.
+
+    Raises:
+        ObjectNotFound, ObjectLost: no store has it any more; the message says where it was.
+        StoreUnavailable: there is no gateway, or it cannot say.
+    """
+    answer = call(raw, FETCH_LIFE, [oid.binary, instance, generation], 0)
+    try:
+        return ObjectID(answer)
+    except Exception as error:
+        raise CorruptData(f"the gateway's answer about object {oid} cannot be read: {answer!r}") from error
+
+
+def resolve_elsewhere(
+    raw: _core.Client, scope: str, session: str, name: str, timeout: float
+) -> tuple[ObjectID | None, bool]:
+    """Look a name up in other stores, and fetch what it is bound to there.
+
+    Returns:
+        the ID that it has here now, or None if nothing is known; and whether it makes sense to ask again.
+    """
+    try:
+        return ObjectID(call(raw, RESOLVE, [scope, session, name], timeout)), True
+    except (ObjectNotFound, DirectoryUnavailable, Timeout):
+        return None, True
+    except (StoreUnavailable, VersionMismatch):
+        return None, False
+
+
+def prefetch(raw: _core.Client, oids: list[bytes]) -> None:
+    """Start fetching objects, without waiting for them; does nothing if there is no gateway."""
+    with suppress(StoreUnavailable, VersionMismatch):
+        call(raw, PREFETCH, oids, 0)
+
+
+def locate(raw: _core.Client, oid: ObjectID, timeout: float) -> list[Place]:
+    """Return where an object is, as the directory knows.
+
+    Raises:
+        StoreUnavailable: there is no gateway, or the directory does not answer.
+    """
+    return [Place(*fields) for fields in call(raw, LOCATE, oid.binary, timeout)]
+
+
+def publish(raw: _core.Client, oid: ObjectID, timeout: float) -> None:
+    """Publish an object, and wait until the directory has it.
+
+    Raises:
+        ObjectNotFound: it is not in this store.
+        StoreUnavailable: there is no gateway, or the directory does not answer.
+        Timeout: not in time.
+    """
+    call(raw, PUBLISH, oid.binary, timeout)
+
+
+def migrate(raw: _core.Client, oid: ObjectID, to: str, timeout: float) -> None:
+    """Move an object, or a collection with its members, to another store.
+
+    Raises:
+        ObjectNotFound: it is not in this store, or there is no such store.
+        StoreFull: it does not fit there; it stays here.
+        StoreUnavailable: there is no gateway, or the other store cannot be reached.
+    """
+    call(raw, MIGRATE, [oid.binary, to], timeout)
+
+
+def call(raw: _core.Client, operation: str, request: Any, timeout: float) -> Any:
+    """Make a call without objects to wait for; return its answer.
+
+    Raises:
+        EntrepotError: as the gateway answered; StoreUnavailable: there is none.
+    """
+    answer = raw.call_gateway(operation, [], msgpack.packb(request), timeout)
+    return msgpack.unpackb(answer)
