@@ -81,6 +81,12 @@ class InstanceLost(StoreUnavailable):
     code = "instance_lost"
 
 
+class DirectoryUnavailable(EntrepotError, ConnectionError):
+    """The cluster's directory cannot be reached or does not respond; objects of this host's store are unaffected."""
+
+    code = "directory_unavailable"
+
+
 class StreamFailed(EntrepotError):
     """A stream ended before everything was written: a writer died or gave up, or the stream was removed or replaced."""
 
@@ -158,6 +164,7 @@ BY_CODE: dict[str, type[EntrepotError]] = {
         StoreFull,
         StoreUnavailable,
         InstanceLost,
+        DirectoryUnavailable,
         StreamFailed,
         StreamLost,
         StreamEnded,
