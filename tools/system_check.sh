@@ -38,6 +38,8 @@ find_missing() {
   if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! command -v initdb >/dev/null; then
     need postgresql "PostgreSQL, the database of Airflow in the tests"
   fi
+  command -v etcd >/dev/null || need etcd-server "etcd, for the tests of the cluster's directory"
+  command -v redis-server >/dev/null || need redis-server "Redis, for the same"
   local python library package
   python=$(bash tools/find_python.sh)
   for library in liblz4.so.1:liblz4-1 libzstd.so.1:libzstd1; do
@@ -81,5 +83,5 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   exit 1
 fi
 echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
-echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler postgresql-server postgresql python3-devel" >&2
+echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler postgresql-server postgresql etcd redis python3-devel" >&2
 exit 1

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from entrepot.errors import BuildMismatch as BuildMismatch
     from entrepot.errors import CodecFailed as CodecFailed
     from entrepot.errors import CorruptData as CorruptData
+    from entrepot.errors import DirectoryUnavailable as DirectoryUnavailable
     from entrepot.errors import EntrepotError as EntrepotError
     from entrepot.errors import InstanceLost as InstanceLost
     from entrepot.errors import InvalidArgument as InvalidArgument
@@ -62,6 +63,7 @@ _ERRORS = (
     "BuildMismatch",
     "CodecFailed",
     "CorruptData",
+    "DirectoryUnavailable",
     "EntrepotError",
     "InstanceLost",
     "InvalidArgument",
@@ -112,6 +114,7 @@ __all__ = [
     "CollectionBuilder",
     "ColumnBuilder",
     "CorruptData",
+    "DirectoryUnavailable",
     "Durable",
     "EntrepotError",
     "InstanceLost",

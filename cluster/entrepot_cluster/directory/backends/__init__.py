@@ -1,0 +1,1 @@
+"""Servers that can hold a directory, behind one interface (``interface``)."""

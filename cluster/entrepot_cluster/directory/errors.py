@@ -1,0 +1,33 @@
+"""Errors of the directory that only a gateway sees; ``DirectoryUnavailable`` of :mod:`entrepot` reaches tasks, too."""
+
+from __future__ import annotations
+
+from entrepot.errors import EntrepotError
+
+
+class ClusterMismatch(EntrepotError):
+    """The directory belongs to another cluster than the URL names."""
+
+    code = "cluster_mismatch"
+
+
+class DirectoryDamaged(EntrepotError):
+    """An entry of the directory cannot be decoded: something else has written there. Other entries are unaffected."""
+
+    code = "directory_damaged"
+
+
+class InstanceForgotten(EntrepotError):
+    """The directory no longer has this registration: register again, and publish everything again.
+
+    The lease ended while the gateway was stopped or could not reach the directory, or the directory was emptied,
+    restarted without its data, or restored from a backup.
+    """
+
+    code = "instance_forgotten"
+
+
+class InstanceSuperseded(EntrepotError):
+    """Another gateway has registered the same instance since; this one must stop serving it."""
+
+    code = "instance_superseded"
