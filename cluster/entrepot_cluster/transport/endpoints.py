@@ -6,14 +6,12 @@ The gateway provides both; ``store_endpoints`` has them for a store. All methods
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from entrepot.errors import EntrepotError
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """An object that somebody asks for.
 
     Attributes:
@@ -25,8 +23,7 @@ class Wanted:
     generation: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """What a gateway has.
 
     Attributes:
@@ -38,8 +35,7 @@ class Held:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectHeader:
+class ObjectHeader(NamedTuple):
     """An object without its bytes.
 
     Attributes:
@@ -60,8 +56,7 @@ class ObjectHeader:
         return sum(self.lengths)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchOutcome:
+class FetchOutcome(NamedTuple):
     """What became of an object.
 
     Attributes:
@@ -136,11 +131,21 @@ class Reception(Protocol):
 class ObjectSink(Protocol):
     """Where a fetch receives objects into."""
 
-    def allocate(self, header: ObjectHeader) -> Reception | None:
-        """Provide memory for an object.
+    def put(self, objects: Sequence[tuple[ObjectHeader, Sequence[memoryview]]]) -> list[bool | EntrepotError]:
+        """Seal small objects that have arrived together and were checked, in as few round trips as possible.
 
-        It may wait for memory, but for less than the peer's time limit for a reader that does not read (10 seconds by
-        default).
+        It may wait for memory, but, as :meth:`allocate`, for less than the time limit for progress.
+
+        Args:
+            objects: each with its buffers, which are copied: they are written again after this call.
+
+        Returns:
+            for each object whether it existed, or why it was not sealed.
+        """
+        ...
+
+    def allocate(self, header: ObjectHeader) -> Reception | None:
+        """Provide memory for a large object, which is received in place.
 
         Returns:
             where to receive it; None: the object is here already, and is not received.
@@ -151,11 +156,11 @@ class ObjectSink(Protocol):
         """
         ...
 
-    def commit(self, receptions: Sequence[Reception]) -> list[EntrepotError | None]:
-        """Seal objects whose bytes are all there and have been checked.
+    def commit(self, reception: Reception) -> EntrepotError | None:
+        """Seal a large object whose bytes are all there and were checked.
 
         Returns:
-            for each reception None, or why it was not sealed. The transport does not touch them afterwards.
+            None, or why it was not sealed. The transport does not touch it afterwards.
         """
         ...
 

@@ -24,7 +24,7 @@ from entrepot_cluster.transport.frames import (
 )
 from entrepot_cluster.transport.links import Link
 from entrepot_cluster.transport.peer import PeerConnections
-from entrepot_cluster.transport.work import Announced, Batch, Chunk, Piece, Transfer, WorkQueue, damaged
+from entrepot_cluster.transport.work import Announced, Arriving, Batch, Chunk, Piece, Transfer, WorkQueue, damaged
 
 CHUNK_OBJECTS = 64  # in one request
 REQUESTS_AHEAD = 2  # on each connection: while the answer to one arrives, the peer has the next
@@ -185,7 +185,7 @@ class Fetch:
         with self._lock:
             if self._cancelled is not None:
                 return
-            for _ in range(min(self._peer.connections - self._working, self._queue.requests() - 1)):
+            for _ in range(min(self._peer.connections - self._working, self._queue.usable_threads() - 1)):
                 helper = threading.Thread(target=self._work_as_helper, name="gateway-fetch", daemon=True)
                 self._helpers.append(helper)
                 self._working += 1
@@ -200,6 +200,7 @@ class Fetch:
     def _work(self, link: Link) -> None:
         """Send requests and receive answers on a connection until there is nothing more to ask for."""
         under_way: deque[tuple[int, Chunk | Piece]] = deque()
+        batch = Batch(self._sink)
         with self._lock:
             self._links.add(link)
             if self._cancelled is not None:
@@ -216,7 +217,7 @@ class Fetch:
                     break
                 request, work = under_way[0]
                 if isinstance(work, Chunk):
-                    self._receive_chunk(link, request, work)
+                    self._receive_chunk(link, request, work, batch)
                 else:
                     self._receive_piece(link, request, work)
                 under_way.popleft()
@@ -280,46 +281,47 @@ class Fetch:
             )
         return frame, meta
 
-    def _receive_chunk(self, link: Link, request: int, chunk: Chunk) -> None:
+    def _receive_chunk(self, link: Link, request: int, chunk: Chunk, batch: Batch) -> None:
         wanted = [self._wanted[index] for index in chunk.asked]
         last = False
         while not last:
             frame, meta = self._next_answer(link, request, Kind.OBJECTS)
             if frame.kind == Kind.ERROR:
                 raise parse_error(meta, f"{link.peer}: ")
-            self._receive_objects(link, chunk, parse_records(meta, wanted, frame.payload_bytes))
+            records = parse_records(meta, wanted, frame.payload_bytes)
+            self._receive_objects(link, chunk, records, frame.payload_bytes, batch)
             last = frame.last
         if chunk.unanswered:
             raise CorruptData(f"{link.peer} did not answer for {len(chunk.unanswered)} of {len(wanted)} objects")
 
-    def _receive_objects(self, link: Link, chunk: Chunk, records: Sequence[Record]) -> None:
+    def _receive_objects(self, link: Link, chunk: Chunk, records: Sequence[Record], nbytes: int, batch: Batch) -> None:
         """Receive what an OBJECTS frame describes."""
-        batch = Batch(self._sink)
-        announced = []
-        for record in records:
-            index = chunk.asked[record.index]
-            if index not in chunk.unanswered:
-                batch.drop()
+        announced: list[Announced] = []
+        arriving: list[Arriving] = []
+        asked, unanswered = chunk.asked, chunk.unanswered
+        for number, outcome, header, crc, error in records:
+            index = asked[number]
+            if index not in unanswered:
                 raise CorruptData(f"{link.peer} answered twice for object {self._wanted[index].id.hex()}")
-            del chunk.unanswered[index]
-            if record.header is None:
-                self._settle(index, FetchOutcome(self._wanted[index].id, error=record.error))
-            elif record.outcome == Outcome.LARGE:
-                announced.append(Announced(index, record.header))
+            if header is None:
+                del unanswered[index]
+                self._settle(index, FetchOutcome(self._wanted[index].id, error=error))
+            elif outcome == Outcome.LARGE:
+                del unanswered[index]
+                announced.append(Announced(index, header))
             else:
-                batch.allocate(index, record.header, record.crc)
-        try:
-            batch.receive(link)
-        except BaseException:
-            chunk.unanswered.update(dict.fromkeys(batch.indexes))
-            raise
-        finally:
+                arriving.append(Arriving(index, header, crc))
+        if announced:
             with self._lock:
                 if self._cancelled is None:
                     self._queue.announced += announced
             self._start_helpers()
-        for index, outcome in batch.commit():
-            self._settle(index, outcome)
+        for (index, header, _), result in zip(arriving, batch.receive(link, arriving, nbytes), strict=True):
+            unanswered.pop(index, None)
+            if isinstance(result, bool):
+                self._settle(index, FetchOutcome(header.id, header.generation, header.nbytes, result))
+            else:
+                self._settle(index, FetchOutcome(header.id, header.generation, error=result))
 
     def _receive_piece(self, link: Link, request: int, piece: Piece) -> None:
         offset, end = piece.offset, piece.offset + piece.length
@@ -390,7 +392,7 @@ class Fetch:
             transfer.ended = True
         header, error = transfer.header, transfer.error
         if error is None:
-            (error,) = self._sink.commit([transfer.reception])
+            error = self._sink.commit(transfer.reception)
         else:
             transfer.reception.drop()
         nbytes = 0 if error else header.nbytes

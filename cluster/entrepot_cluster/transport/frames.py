@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 from entrepot import _core
@@ -92,19 +92,18 @@ class Frame:
         return bool(self.flags & LAST)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One object's outcome in an OBJECTS frame.
 
     Attributes:
-        index: position of the object in the request.
+        number: position of the object in the request.
         outcome: what follows.
         header: the object; None if it failed.
-        crc: CRC-32C of its tree followed by its buffers, if they are inline.
+        crc: CRC-32C of the frame's payload up to the object's end, if its bytes are inline.
         error: why it failed; None otherwise.
     """
 
-    index: int
+    number: int
     outcome: Outcome
     header: ObjectHeader | None
     crc: int

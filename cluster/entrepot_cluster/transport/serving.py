@@ -39,8 +39,8 @@ from entrepot_cluster.transport.frames import (
 from entrepot_cluster.transport.links import Link
 from entrepot_cluster.transport.pins import PinnedObjects
 
-INLINE_BYTES = 1 << 20  # an object up to this size is sent at once; a larger one is read in pieces
-BATCH_BYTES = 1 << 20  # of payload, after which an OBJECTS frame is sent
+INLINE_BYTES = 256 << 10  # an object up to this size is sent at once; a larger one is read in pieces
+BATCH_BYTES = 512 << 10  # of payload, after which an OBJECTS frame is sent
 BATCH_BUFFERS = 512
 PIECE_BYTES = 512 << 10  # of one PIECE frame: its checksum is computed and checked while it is in the CPU's cache
 MAX_READ_BYTES = 1 << 30
@@ -231,6 +231,7 @@ class _Batch:
         self._opened: list[SourceObject] = []
         self._meta_bytes = 0
         self._nbytes = 0
+        self._crc = 0  # of the payload
 
     @property
     def full(self) -> bool:
@@ -252,10 +253,9 @@ class _Batch:
         if nbytes > INLINE_BYTES:
             self._add_record(pack_record(index, Outcome.LARGE, header, 0))
             return
-        crc = _core.crc32c(tree)
         for buffer in buffers:
-            crc = _core.crc32c(buffer, crc)
-        self._add_record(pack_record(index, Outcome.INLINE, header, crc))
+            self._crc = _core.crc32c(buffer, self._crc)
+        self._add_record(pack_record(index, Outcome.INLINE, header, self._crc))
         self._buffers += buffers
         self._nbytes += nbytes
 
@@ -271,7 +271,7 @@ class _Batch:
         self._buffers = []
         for opened in self._opened:
             opened.close()
-        self._records, self._opened, self._meta_bytes, self._nbytes = [], [], 0, 0
+        self._records, self._opened, self._meta_bytes, self._nbytes, self._crc = [], [], 0, 0, 0
 
     def _add_record(self, record: bytes) -> None:
         self._records.append(record)

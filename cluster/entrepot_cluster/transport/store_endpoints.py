@@ -14,7 +14,7 @@ from entrepot_cluster.transport.endpoints import ObjectHeader, Reception
 if TYPE_CHECKING:
     from entrepot._store.store import Store
 
-ALLOCATE_SECONDS = 4.0  # less than half of what a peer waits for progress
+WAIT_SECONDS = 4.0  # less than half of what a peer waits for progress
 
 
 class StoreSource:
@@ -69,34 +69,23 @@ class StoreSink:
         self._store = store
         self._replace = replace
 
-    def allocate(self, header: ObjectHeader) -> SmallReception | LeasedReception | None:
+    def put(self, objects: Sequence[tuple[ObjectHeader, Sequence[memoryview]]]) -> list[bool | EntrepotError]:
+        """Seal small objects in one round trip; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
+        try:
+            return list(raw_objects.put_copies(self._store, objects, replace=self._replace, wait_seconds=WAIT_SECONDS))
+        except EntrepotError as error:
+            if len(objects) == 1:
+                return [error]
+            return [self.put([item])[0] for item in objects]  # to know which of them it was
+
+    def allocate(self, header: ObjectHeader) -> LeasedReception:
         """Provide memory; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
-        if header.nbytes <= raw_objects.SMALL_BYTES:
-            return SmallReception(header)
-        writer = raw_objects.RawObjectWriter(self._store, header.lengths, wait_seconds=ALLOCATE_SECONDS)
+        writer = raw_objects.RawObjectWriter(self._store, header.lengths, wait_seconds=WAIT_SECONDS)
         return LeasedReception(header, writer)
 
-    def commit(self, receptions: Sequence[Reception]) -> list[EntrepotError | None]:
-        """Seal what has arrived: small objects in one round trip, others one by one."""
-        small = [reception for reception in receptions if isinstance(reception, SmallReception)]
-        outcomes = dict(zip(map(id, small), self._put(small), strict=True))
-        for reception in receptions:
-            if isinstance(reception, LeasedReception):
-                outcomes[id(reception)] = self._seal(reception)
-        return [outcomes[id(reception)] for reception in receptions]
-
-    def _put(self, small: Sequence[SmallReception]) -> list[EntrepotError | None]:
-        try:
-            if small:
-                objects = [reception.small_object() for reception in small]
-                raw_objects.put_small(self._store, objects, replace=self._replace)
-        except EntrepotError as error:
-            if len(small) == 1:
-                return [error]
-            return [self._put([reception])[0] for reception in small]  # to know which of them it was
-        return [None] * len(small)
-
-    def _seal(self, reception: LeasedReception) -> EntrepotError | None:
+    def commit(self, reception: Reception) -> EntrepotError | None:
+        """Seal a large object; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
+        assert isinstance(reception, LeasedReception)
         header = reception.header
         try:
             reception.writer.seal(ObjectID(header.id), header.tree, replace=self._replace)
@@ -104,28 +93,6 @@ class StoreSink:
             reception.drop()
             return error
         return None
-
-
-class SmallReception:
-    """Private memory of an object that is sealed by a message.
-
-    Attributes:
-        header: the object.
-        buffers: writable views.
-    """
-
-    __slots__ = ("buffers", "header")
-
-    def __init__(self, header: ObjectHeader) -> None:
-        self.header = header
-        self.buffers = [memoryview(bytearray(length)) for length in header.lengths]
-
-    def small_object(self) -> raw_objects.SmallObject:
-        """The object, to be put."""
-        return raw_objects.SmallObject(ObjectID(self.header.id), self.header.tree, self.buffers)
-
-    def drop(self) -> None:
-        """Nothing to give back."""
 
 
 class LeasedReception:

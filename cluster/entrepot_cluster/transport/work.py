@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from entrepot import _core
 from entrepot.errors import CorruptData, EntrepotError
 
 from entrepot_cluster.transport.buffer_ranges import BufferRanges
-from entrepot_cluster.transport.endpoints import FetchOutcome, ObjectHeader, ObjectSink, Reception
+from entrepot_cluster.transport.endpoints import ObjectHeader, ObjectSink, Reception
 from entrepot_cluster.transport.links import Link
 
 READ_BYTES = 4 << 20  # of a large object, in one request
+# At most as many threads receive small objects: that takes the interpreter's lock more than it waits for bytes.
+SMALL_THREADS = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -96,11 +100,13 @@ class WorkQueue:
     def __bool__(self) -> bool:
         return bool(self.chunks or self.announced or self.transfers or self.again)
 
-    def requests(self) -> int:
-        """About how many requests it takes."""
+    def usable_threads(self) -> int:
+        """How many threads could be at work on it."""
         large = [transfer.header.nbytes - transfer.asked for transfer in self.transfers]
         large += [announced.header.nbytes for announced in self.announced]
-        return len(self.chunks) + len(self.again) + sum(-(-nbytes // READ_BYTES) for nbytes in large)
+        return (
+            min(len(self.chunks), SMALL_THREADS) + len(self.again) + sum(-(-nbytes // READ_BYTES) for nbytes in large)
+        )
 
     def take(self) -> Chunk | Piece | Announced | None:
         """The next request, or the next object that needs memory."""
@@ -119,74 +125,80 @@ class WorkQueue:
         return self.chunks.popleft() if self.chunks else None
 
 
+class Arriving(NamedTuple):
+    """A small object whose bytes follow.
+
+    Attributes:
+        position: in the list of the fetch.
+        header: the object.
+        crc: CRC-32C of the bytes of the frame up to the object's end.
+    """
+
+    position: int
+    header: ObjectHeader
+    crc: int
+
+
 class Batch:
-    """Small objects that arrive together in one frame. Used by one thread.
+    """Receives small objects, those of one frame after another. Used by one thread; its memory is used again.
+
+    They arrive in private memory, are checked there, while they are in the CPU's cache, and are then copied by the
+    sink, many in one step. Receiving each into memory of its own would take longer than this copy.
 
     Args:
-        sink: receives them.
+        sink: what they are put into.
     """
 
     def __init__(self, sink: ObjectSink) -> None:
         self._sink = sink
-        self._items: list[tuple[int, ObjectHeader, int, Reception]] = []  # position, object, checksum, memory
-        self._views: list[memoryview] = []  # all bytes of the frame, in their order
-        self._outcomes: list[tuple[int, FetchOutcome]] = []
-        self._peer = ""
+        self._memory = memoryview(b"")
 
-    @property
-    def indexes(self) -> list[int]:
-        """Positions of the objects that have memory."""
-        return [index for index, _, _, _ in self._items]
+    def receive(self, link: Link, arriving: Sequence[Arriving], nbytes: int) -> list[bool | EntrepotError]:
+        """Receive, check and put the objects of a frame.
 
-    def allocate(self, index: int, header: ObjectHeader, crc: int) -> None:
-        """Provide memory for the frame's next object; one that the sink does not take is received and forgotten."""
-        try:
-            reception = self._sink.allocate(header)
-        except EntrepotError as error:
-            self._outcomes.append((index, FetchOutcome(header.id, header.generation, error=error)))
-            reception = None
-        else:
-            if reception is None:
-                outcome = FetchOutcome(header.id, header.generation, header.nbytes, existed=True)
-                self._outcomes.append((index, outcome))
-        if reception is None:
-            self._views.append(memoryview(bytearray(header.nbytes)))
-            return
-        self._items.append((index, header, crc, reception))
-        self._views += reception.buffers
+        Args:
+            link: where the bytes come from.
+            arriving: the objects, in the order of their bytes.
+            nbytes: of all of them.
 
-    def receive(self, link: Link) -> None:
-        """Receive the bytes of all objects; if the connection ends before, their memory is given back."""
-        self._peer = link.peer
-        try:
-            link.receive_many(self._views)
-        except BaseException:
-            self.drop()
-            raise
+        Returns:
+            for each object whether it existed, or why it was not put.
 
-    def drop(self) -> None:
-        """Give the memory back."""
-        for _, _, _, reception in self._items:
-            reception.drop()
+        Raises:
+            Timeout, StoreUnavailable: the connection ended before everything had arrived; nothing was put.
+        """
+        if len(self._memory) < nbytes:
+            self._memory = memoryview(bytearray(nbytes))
+        payload = self._memory[:nbytes]
+        link.receive(payload)
+        if not arriving:
+            return []
+        errors: dict[int, EntrepotError] = {}
+        if _core.crc32c(payload) != arriving[-1].crc:
+            errors = self._find_damaged(link, arriving, payload)
+        objects = []
+        offset = 0
+        for position, (_, header, _) in enumerate(arriving):
+            buffers = []
+            for length in header.lengths:
+                buffers.append(payload[offset : offset + length])
+                offset += length
+            if position not in errors:
+                objects.append((header, buffers))
+        results = iter(self._sink.put(objects)) if objects else iter(())
+        return [errors[position] if position in errors else next(results) for position in range(len(arriving))]
 
-    def commit(self) -> list[tuple[int, FetchOutcome]]:
-        """Check and seal what was received; returns each object's position and outcome."""
-        intact = []
-        for index, header, expected, reception in self._items:
-            crc = _core.crc32c(header.tree)
-            for view in reception.buffers:
-                crc = _core.crc32c(view, crc)
-            if crc == expected:
-                intact.append((index, header, reception))
-                continue
-            reception.drop()
-            error = damaged(header, self._peer, crc, expected)
-            self._outcomes.append((index, FetchOutcome(header.id, header.generation, error=error)))
-        if intact:
-            for (index, header, _), failed in zip(intact, self._sink.commit([item[2] for item in intact]), strict=True):
-                nbytes = 0 if failed else header.nbytes
-                self._outcomes.append((index, FetchOutcome(header.id, header.generation, nbytes, error=failed)))
-        return self._outcomes
+    def _find_damaged(self, link: Link, arriving: Sequence[Arriving], payload: memoryview) -> dict[int, EntrepotError]:
+        """Which of the objects were changed on the way: each has the checksum of all bytes up to its end."""
+        errors: dict[int, EntrepotError] = {}
+        offset = before = 0
+        for position, (_, header, expected) in enumerate(arriving):
+            end = offset + header.nbytes
+            crc = _core.crc32c(payload[offset:end], before)
+            if crc != expected:
+                errors[position] = damaged(header, link.peer, crc, expected)
+            offset, before = end, expected
+        return errors
 
 
 def damaged(header: ObjectHeader, peer: str, crc: int, expected: int) -> CorruptData:
