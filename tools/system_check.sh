@@ -38,6 +38,8 @@ find_missing() {
   if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! command -v initdb >/dev/null; then
     need postgresql "PostgreSQL, the database of Airflow in the tests"
   fi
+  PATH="$PATH:/usr/sbin" nft --version >/dev/null 2>&1 || need nftables "nft, for hosts as namespaces in the tests"
+  PATH="$PATH:/usr/sbin" ip -V >/dev/null 2>&1 || need iproute2 "ip and tc, for the same"
   local python library package
   python=$(bash tools/find_python.sh)
   for library in liblz4.so.1:liblz4-1 libzstd.so.1:libzstd1; do

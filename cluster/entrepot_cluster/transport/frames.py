@@ -31,8 +31,9 @@ MAX_HANDSHAKE_BYTES = 4096
 ANY_GENERATION = 0  # the store numbers generations from 1
 
 _PREAMBLE = struct.Struct("<4sHH")
-_HEADER = struct.Struct("<BBHIIQII")  # kind, flags, reserved, request, meta bytes, payload bytes, payload CRC, head CRC
-_UNCHECKED = _HEADER.size - 4  # what the head's CRC covers of the header
+# Kind, flags, reserved, request, meta bytes, payload bytes, CRC of the payload, of the meta, and of what precedes it.
+_HEADER = struct.Struct("<BBHIIQIII")
+_CHECKED = _HEADER.size - 4  # bytes of the header that its own checksum covers
 _WANTED = struct.Struct(f"<{ID_BYTES}sQ")
 _READ = struct.Struct(f"<{ID_BYTES}sQQQ")
 _RECORD = struct.Struct("<IBBHQIII")  # index, outcome, reserved, reserved, generation, tree bytes, buffers, CRC
@@ -75,7 +76,7 @@ class Frame:
         request: number of the request that it is, or answers.
         meta_bytes, payload_bytes: how many follow.
         payload_crc: CRC-32C of the payload of a PIECE; 0 in other frames.
-        head_crc: CRC-32C of header and meta.
+        meta_crc: CRC-32C of the meta.
     """
 
     kind: Kind
@@ -84,7 +85,7 @@ class Frame:
     meta_bytes: int
     payload_bytes: int
     payload_crc: int
-    head_crc: int
+    meta_crc: int
 
     @property
     def last(self) -> bool:
@@ -137,18 +138,22 @@ def pack_head(
     kind: Kind, request: int, meta: bytes = b"", *, last: bool = False, payload_bytes: int = 0, payload_crc: int = 0
 ) -> bytes:
     """Header and meta of a frame; its payload follows on the wire."""
-    header = _HEADER.pack(kind, LAST if last else 0, 0, request, len(meta), payload_bytes, payload_crc, 0)[:_UNCHECKED]
-    crc = _core.crc32c(meta, _core.crc32c(header)) if meta else _core.crc32c(header)
-    return header + crc.to_bytes(4, "little") + meta
+    flags = LAST if last else 0
+    fields = (kind, flags, 0, request, len(meta), payload_bytes, payload_crc, _core.crc32c(meta) if meta else 0)
+    header = _HEADER.pack(*fields, 0)[:_CHECKED]
+    return header + _core.crc32c(header).to_bytes(4, "little") + meta
 
 
 def parse_header(data: bytes | bytearray | memoryview) -> Frame:
     """Parse a header and hold its lengths to the limits.
 
     Raises:
-        CorruptData: the kind is unknown, or a length is above its limit.
+        CorruptData: it was changed on the way, the kind is unknown, or a length is above its limit.
     """
-    kind, flags, _, request, meta_bytes, payload_bytes, payload_crc, head_crc = _HEADER.unpack(data)
+    kind, flags, _, request, meta_bytes, payload_bytes, payload_crc, meta_crc, expected = _HEADER.unpack(data)
+    crc = _core.crc32c(memoryview(data)[:_CHECKED])
+    if crc != expected:
+        raise CorruptData(f"the header of a frame arrived with the CRC-32C {crc:08x}, and was sent with {expected:08x}")
     try:
         known = Kind(kind)
     except ValueError:
@@ -159,22 +164,20 @@ def parse_header(data: bytes | bytearray | memoryview) -> Frame:
         raise CorruptData(
             f"the peer announced {payload_bytes} bytes of payload in a frame; at most {MAX_PAYLOAD_BYTES}"
         )
-    return Frame(known, flags, request, meta_bytes, payload_bytes, payload_crc, head_crc)
+    return Frame(known, flags, request, meta_bytes, payload_bytes, payload_crc, meta_crc)
 
 
-def check_head(header: bytes | bytearray | memoryview, meta: bytes | bytearray | memoryview, frame: Frame) -> None:
-    """Compare the checksum of header and meta.
+def check_meta(meta: bytes | bytearray | memoryview, frame: Frame) -> None:
+    """Compare the checksum of the meta.
 
     Raises:
-        CorruptData: they were changed on the way.
+        CorruptData: it was changed on the way.
     """
-    crc = _core.crc32c(memoryview(header)[:_UNCHECKED])
-    if len(meta):
-        crc = _core.crc32c(meta, crc)
-    if crc != frame.head_crc:
+    crc = _core.crc32c(meta) if len(meta) else 0
+    if crc != frame.meta_crc:
         raise CorruptData(
-            f"the head of a {frame.kind.name} frame arrived with the CRC-32C {crc:08x}, and was sent with "
-            f"{frame.head_crc:08x}"
+            f"the metadata of a frame of kind {frame.kind.name} arrived with the CRC-32C {crc:08x}, and was sent with "
+            f"{frame.meta_crc:08x}"
         )
 
 

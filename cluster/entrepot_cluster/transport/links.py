@@ -21,7 +21,7 @@ from entrepot_cluster.transport.frames import (
     HEADER_BYTES,
     Frame,
     Kind,
-    check_head,
+    check_meta,
     pack_head,
     parse_header,
 )
@@ -182,7 +182,7 @@ class Link:
                 raise CorruptData(f"the peer announced {frame.meta_bytes} bytes in a handshake; at most {limit}")
             meta = bytearray(frame.meta_bytes)
             self.receive(meta)
-            check_head(self._header, meta, frame)
+            check_meta(meta, frame)
             if frame.kind != Kind.WORKING:
                 return frame, meta
 

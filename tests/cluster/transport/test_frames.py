@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from entrepot import ObjectNotFound
+from entrepot import ObjectNotFound, _core
 from entrepot.errors import CorruptData, EntrepotError, VersionMismatch
 from entrepot_cluster.transport import frames
 from entrepot_cluster.transport.endpoints import ObjectHeader, Wanted
@@ -46,7 +46,7 @@ def test_heads(kind: Kind, request: int, meta: bytes, last: bool, payload: int, 
     frame = frames.parse_header(head[: frames.HEADER_BYTES])
     assert (frame.kind, frame.request, frame.last, frame.payload_bytes) == (kind, request, last, payload)
     assert (frame.meta_bytes, frame.payload_crc) == (len(meta), crc)
-    frames.check_head(head[: frames.HEADER_BYTES], meta, frame)
+    frames.check_meta(meta, frame)
 
 
 @given(st.binary(max_size=100), st.data())
@@ -54,9 +54,8 @@ def test_each_changed_bit_of_a_head_is_noticed(meta: bytes, data: st.DataObject)
     head = bytearray(frames.pack_head(Kind.OBJECTS, 7, meta, payload_bytes=5))
     bit = data.draw(st.integers(0, 8 * len(head) - 1))
     head[bit // 8] ^= 1 << (bit % 8)
-    header = head[: frames.HEADER_BYTES]
-    with pytest.raises(CorruptData):
-        frames.check_head(header, head[frames.HEADER_BYTES :], frames.parse_header(header))
+    with pytest.raises(CorruptData, match="arrived with the CRC-32C"):
+        frames.check_meta(head[frames.HEADER_BYTES :], frames.parse_header(head[: frames.HEADER_BYTES]))
 
 
 @given(
@@ -139,13 +138,18 @@ def test_another_generation_than_asked_for_is_refused() -> None:
         frames.parse_records(packed, [Wanted(bytes(20), 2)], 0)
 
 
+def _raw_header(kind: int, meta_bytes: int, payload_bytes: int) -> bytes:
+    header = struct.pack("<BBHIIQII", kind, 0, 0, 1, meta_bytes, payload_bytes, 0, 0)
+    return header + _core.crc32c(header).to_bytes(4, "little")
+
+
 def test_limits_of_a_header() -> None:
     with pytest.raises(CorruptData, match="metadata in a frame"):
-        frames.parse_header(struct.pack("<BBHIIQII", 16, 0, 0, 1, frames.MAX_META_BYTES + 1, 0, 0, 0))
+        frames.parse_header(_raw_header(16, frames.MAX_META_BYTES + 1, 0))
     with pytest.raises(CorruptData, match="payload in a frame"):
-        frames.parse_header(struct.pack("<BBHIIQII", 16, 0, 0, 1, 0, frames.MAX_PAYLOAD_BYTES + 1, 0, 0))
+        frames.parse_header(_raw_header(16, 0, frames.MAX_PAYLOAD_BYTES + 1))
     with pytest.raises(CorruptData, match="unknown kind 99"):
-        frames.parse_header(struct.pack("<BBHIIQII", 99, 0, 0, 1, 0, 0, 0, 0))
+        frames.parse_header(_raw_header(99, 0, 0))
 
 
 def test_versions() -> None:
