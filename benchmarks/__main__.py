@@ -21,6 +21,7 @@ from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
 from benchmarks.commands.streams import add_streams
 from benchmarks.commands.table_handoff import add_handoff
+from benchmarks.commands.transport import add_transport
 from benchmarks.commands.zero_copy import add_zero_copy
 
 
@@ -51,6 +52,7 @@ def main() -> int:
     add_plasma_restart(commands)
     add_handoff(commands)
     add_streams(commands)
+    add_transport(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Helper modules that are not tests: the control plane (also used by the demo and the benchmarks), Airflow's databases,
 # programs that run several DAGs or jobs, the tables of what a put shares, the matrix of environments,
-# Plasma's messages, and pyarrow 11.
+# Plasma's messages, pyarrow 11, and hosts as namespaces.
 sys.path.insert(0, str(Path(__file__).with_name("kubecp")))
 sys.path.insert(0, str(Path(__file__).with_name("databases")))
 sys.path.insert(0, str(Path(__file__).with_name("run_programs")))
@@ -31,6 +31,8 @@ sys.path.insert(0, str(Path(__file__).with_name("resharing")))
 sys.path.insert(0, str(Path(__file__).with_name("environments")))
 sys.path.insert(0, str(Path(__file__).with_name("plasma") / "wire"))
 sys.path.insert(0, str(Path(__file__).with_name("plasma_python") / "stock"))
+sys.path.insert(0, str(Path(__file__).with_name("cluster") / "network"))
+sys.path.insert(0, str(Path(__file__).with_name("cluster") / "transport"))
 
 import kubecp_build
 

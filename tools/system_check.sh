@@ -40,6 +40,8 @@ find_missing() {
   fi
   command -v etcd >/dev/null || need etcd-server "etcd, for the tests of the cluster's directory"
   command -v redis-server >/dev/null || need redis-server "Redis, for the same"
+  PATH="$PATH:/usr/sbin" nft --version >/dev/null 2>&1 || need nftables "nft, for hosts as namespaces in the tests"
+  PATH="$PATH:/usr/sbin" ip -V >/dev/null 2>&1 || need iproute2 "ip and tc, for the same"
   local python library package
   python=$(bash tools/find_python.sh)
   for library in liblz4.so.1:liblz4-1 libzstd.so.1:libzstd1; do

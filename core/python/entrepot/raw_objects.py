@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from entrepot._client.arguments import checked_text
 from entrepot._client.info import PutResult
@@ -89,6 +89,20 @@ class SmallObject:
     tree: bytes
     buffers: Sequence[bytes | memoryview]
     name: str = ""
+
+
+class ObjectParts(Protocol):
+    """What identifies an object and says what its buffers mean."""
+
+    @property
+    def id(self) -> bytes:
+        """The 20 bytes of its ID."""
+        ...
+
+    @property
+    def tree(self) -> bytes:
+        """Its packed tree."""
+        ...
 
 
 def read(store: Store, oid: ObjectID, timeout: float = 0) -> RawObject:
@@ -182,6 +196,34 @@ def put_small(store: Store, objects: Sequence[SmallObject], *, replace: bool = F
         PutResult(small_object.id, generation, nbytes + inlined_bytes(small_object.tree), existed)
         for small_object, (_, generation, existed, nbytes) in zip(objects, sealed, strict=True)
     ]
+
+
+def put_copies(
+    store: Store,
+    objects: Sequence[tuple[ObjectParts, Sequence[memoryview]]],
+    *,
+    replace: bool = False,
+    wait_seconds: float = PUT_WAIT_SECONDS,
+) -> list[bool]:
+    """Copy objects of any size into the store and seal them, in one round trip for each 8 MiB of metadata.
+
+    Args:
+        store: the session that they belong to.
+        objects: ID and tree of each, as they were read, and its buffers.
+        replace: whether existing content may be replaced.
+        wait_seconds: how long to wait for memory, for all of them together.
+
+    Returns:
+        for each whether the same content was there.
+
+    Raises:
+        ObjectExists: an ID holds other content, and ``replace`` is False. Others may have been sealed.
+        StoreFull: they do not fit; the same applies.
+    """
+    session = store._session_number  # pyright: ignore[reportPrivateUsage]
+    items: list[Any] = [(parts.id, session, replace, False, "", parts.tree, buffers) for parts, buffers in objects]
+    sealed = store._raw().put(items, wait_seconds)  # pyright: ignore[reportPrivateUsage]
+    return [existed for _, _, existed, _ in sealed]
 
 
 def put_record(store: Store, oid: ObjectID, data: bytes, *, name: str = "", replace: bool = True) -> PutResult:

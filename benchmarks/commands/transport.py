@@ -1,0 +1,188 @@
+"""``python -m benchmarks transport``: objects fetched from another host's store, beside iperf3.
+
+Two hosts as namespaces of this machine with a veth pair between them, held to a rate and unlimited; on each a store and
+a process of the transport. Rounds of a fetch and of iperf3, with as many bytes and connections in the same direction,
+alternate in one run; only their ratio is meaningful. The memory of both stores is warm. Needs the right to make
+namespaces, and iperf3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.commands.checkpoints import own_store
+from benchmarks.harness.machine import ROOT, commit, machine
+from benchmarks.harness.text import grid
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    import entrepot
+    from isolated_hosts import Host
+
+NETWORK = ROOT / "tests" / "cluster" / "network"
+WORKER = Path(__file__).with_name("transport_worker.py")
+PORT = 7421
+STORE_MIB = 2560
+ANSWER_SECONDS = 120.0
+HELD_RATE = "5gbit"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is fetched.
+
+    Attributes:
+        name: for the table.
+        rate: of the link, for tc; empty: unlimited.
+        count: objects.
+        nbytes: of each.
+        goal: ratio to iperf3; None: none.
+    """
+
+    name: str
+    rate: str
+    count: int
+    nbytes: int
+    goal: float | None
+
+
+@dataclass
+class Figures:
+    """The results of one case: medians of the rounds, in Gbit/s of payload."""
+
+    case: str
+    iperf3: float
+    transport: float
+    ratio: float
+    goal: float | None
+
+
+def add_transport(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``transport``."""
+    parser = commands.add_parser("transport", help="objects fetched from another host's store, beside iperf3")
+    parser.add_argument("--rounds", type=int, default=7, help="of each (default 7); medians are printed")
+    parser.add_argument("--connections", type=int, default=4, help="of both (default 4)")
+    parser.add_argument("--mib", type=int, default=1024, help="size of the large object (default 1024)")
+    parser.add_argument("--objects", type=int, default=10_000, help="of 64 KiB in one fetch (default 10,000)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.set_defaults(run=run)
+
+
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """What is measured."""
+    large, small = f"{arguments.mib} MiB object", f"{arguments.objects} x 64 KiB"
+    return [
+        Case(f"{large}, {HELD_RATE}", HELD_RATE, 1, arguments.mib << 20, 0.95),
+        Case(f"{large}, unlimited", "", 1, arguments.mib << 20, 0.8),
+        Case(f"{small}, {HELD_RATE}", HELD_RATE, arguments.objects, 64 << 10, None),
+        Case(f"{small}, unlimited", "", arguments.objects, 64 << 10, 0.7),
+    ]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, and print a table."""
+    sys.path.insert(0, str(NETWORK))
+    from isolated_hosts import refusal, two_hosts
+
+    missing = refusal() or ("" if shutil.which("iperf3") else "iperf3 is missing (Debian package iperf3)")
+    if missing:
+        print(f"transport: cannot be measured: {missing}")
+        return 1
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tr-")))
+        source = stack.enter_context(own_store(folder / "source", STORE_MIB, "--spill-path", "none"))
+        sink = stack.enter_context(own_store(folder / "sink", STORE_MIB, "--spill-path", "none"))
+        near, far = stack.enter_context(two_hosts())
+        stack.enter_context(_worker(far, "serve", source.address, f"{far.address}:{PORT}"))
+        fetching = stack.enter_context(
+            _worker(near, "fetch", sink.address, f"{far.address}:{PORT}", str(arguments.connections))
+        )
+        far.popen(["iperf3", "--server"], stdout=subprocess.DEVNULL)
+        figures = [
+            _measure(case, source, near, far, fetching, arguments.rounds, arguments.connections)
+            for case in cases(arguments)
+        ]
+    rows = [
+        [f.case, f"{f.iperf3:.2f}", f"{f.transport:.2f}", f"{f.ratio:.2f}", "" if f.goal is None else f"{f.goal:g}"]
+        for f in figures
+    ]
+    print(f"Gbit/s of payload, {arguments.connections} connections, warm memory, medians of {arguments.rounds}:")
+    print(grid(["what", "iperf3", "transport", "ratio", "goal"], rows))
+    if arguments.json is not None:
+        result = {"machine": machine(), "commit": commit(), "figures": [asdict(f) for f in figures]}
+        arguments.json.write_text(json.dumps(result), encoding="utf-8")
+    return 0
+
+
+def _measure(
+    case: Case, source: entrepot.Store, near: Host, far: Host, fetching: Any, rounds: int, connections: int
+) -> Figures:
+    import numpy as np
+
+    for host in (near, far):
+        host.set_rate(case.rate)
+    ids = [str(source.put(np.full(case.nbytes, number % 251, dtype=np.uint8))) for number in range(case.count)]
+    total = case.count * case.nbytes
+    plain, ours = [], []
+    for warm_up in (True, *[False] * rounds):
+        rate = _iperf3(near, far, total, connections)
+        _tell(fetching, json.dumps(ids))
+        answer = json.loads(_answer(fetching))
+        assert answer["nbytes"] == total, answer
+        if not warm_up:
+            plain.append(rate / 1e9)
+            ours.append(8 * total / answer["seconds"] / 1e9)
+    source._raw().delete([bytes.fromhex(text) for text in ids])  # pyright: ignore[reportPrivateUsage]
+    medians = statistics.median(plain), statistics.median(ours)
+    return Figures(case.name, *medians, medians[1] / medians[0], case.goal)
+
+
+def _iperf3(near: Host, far: Host, total: int, connections: int) -> float:
+    """Bits per second, received by ``near``."""
+    command = ["iperf3", "--client", far.address, "--parallel", str(connections), "--bytes", str(total)]
+    end = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            output = near.run([*command, "--reverse", "--json"], timeout=ANSWER_SECONDS)
+            return float(json.loads(output)["end"]["sum_received"]["bits_per_second"])
+        except RuntimeError:  # the server is starting, or busy with what is left of the last round
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+@contextmanager
+def _worker(host: Host, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = host.popen(
+        [sys.executable, str(WORKER), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    if _answer(process) != "ready\n":
+        raise RuntimeError("a worker of the benchmark did not start")
+    yield process
+
+
+def _tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def _answer(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a worker of the benchmark ended with {process.wait(ANSWER_SECONDS)}")
+    return line
