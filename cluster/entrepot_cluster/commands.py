@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CANNOT_GO_ON = 4  # exit code of a gateway that must not be started again
 RESTART_SECONDS = 1.0
+SHORT_SECONDS = 10.0
+MAX_SHORT_LIVES = 5
 
 
 def add_subcommands(subparsers: SubParsers) -> None:
@@ -72,11 +74,11 @@ def run_gateway(arguments: argparse.Namespace) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("entrepot").setLevel(logging.WARNING)
     settings = _settings(arguments)
-    gateway = Gateway(settings)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: gateway.stop())
-    print(f"gateway at {gateway.address}", flush=True)
     try:
+        gateway = Gateway(settings)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: gateway.stop())
+        print(f"gateway at {gateway.address}", flush=True)
         gateway.run()
     except EntrepotError as error:
         print(f"entrepot: {error}", file=sys.stderr)
@@ -149,7 +151,8 @@ def _security(arguments: argparse.Namespace) -> TransportSecurity:
 def _keep_running() -> int:
     """Run the same command without ``--keep-running``, and again whenever it ends by itself.
 
-    It ends with this process: a gateway whose parent is gone gets SIGTERM from the kernel.
+    A gateway that says that it cannot go on, or that has ended within ten seconds five times in a row, is not started
+    again. It ends with this process: a gateway whose parent is gone gets SIGTERM from the kernel.
     """
     command = [sys.executable, "-m", "entrepot", *(word for word in sys.argv[1:] if word != "--keep-running")]
     stopping = False
@@ -163,10 +166,13 @@ def _keep_running() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    short_lives = 0
     while True:
+        began = time.monotonic()
         child = subprocess.Popen(command, preexec_fn=_end_with_parent)
         code = child.wait()
-        if stopping or code in (0, CANNOT_GO_ON):
+        short_lives = short_lives + 1 if time.monotonic() - began < SHORT_SECONDS else 0
+        if stopping or code in (0, CANNOT_GO_ON) or short_lives == MAX_SHORT_LIVES:
             return code
         print(f"entrepot: the gateway ended with {code}, and is started again", file=sys.stderr, flush=True)
         time.sleep(RESTART_SECONDS)

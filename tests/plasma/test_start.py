@@ -13,7 +13,7 @@ from typing import Any
 import entrepot
 import entrepot.plasma as plasma
 import pytest
-from entrepot._daemon import plasma_front_end
+from entrepot._daemon import companions
 from entrepot._daemon.launcher import is_listening
 from entrepot.cli import main
 
@@ -91,7 +91,7 @@ def test_a_front_end_that_does_not_end_with_its_store_is_named(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plasma_front_end, "END_SECONDS", 0.2)
+    monkeypatch.setattr(companions, "END_SECONDS", 0.2)
     address, socket = f"unix://{socket_folder}/store.sock", socket_folder / "plasma.sock"
     assert main(["start", "--size", "64MiB", "--address", address, "--plasma", str(socket)]) == 0
     child = front_ends(socket)[-1]

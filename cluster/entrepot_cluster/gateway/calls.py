@@ -15,7 +15,7 @@ from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, Stor
 from entrepot.ids import ObjectID
 from entrepot.origins import Life
 
-from entrepot_cluster.gateway.fetcher import Fetcher, is_unknown, lost_error
+from entrepot_cluster.gateway.fetcher import Fetcher, find_instance, is_unknown, lost_error
 from entrepot_cluster.transport.endpoints import Wanted
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.publication import Publication
 
-JOIN_SECONDS = 1.5
 LOOK_AGAIN_SECONDS = 0.5  # for an object that a reader waits for
 _PREFETCHES_AT_ONCE = 4
 
@@ -197,14 +196,11 @@ class Calls:
                     raise error
 
     def _target(self, to: str) -> Instance:
-        """The live instance of this host name or ID. One that has just joined may be seen a little later."""
-        end = time.monotonic() + JOIN_SECONDS
-        while True:
-            instances = self._directory.get().instances()
-            live = [each for each in instances if each.live and to in (each.host, each.id)]
-            if live or time.monotonic() > end:
-                break
-            time.sleep(0.1)
+        """The live instance of this host name or ID."""
+        directory = self._directory.get()
+        find_instance(directory, lambda each: each.live and to in (each.host, each.id))  # it may just have joined
+        instances = directory.instances()
+        live = [each for each in instances if each.live and to in (each.host, each.id)]
         others = [each for each in live if each.id != self._store.instance_id]
         if len(others) == 1:
             return others[0]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from urllib.parse import urlsplit
 
 from entrepot.errors import DirectoryUnavailable
 
 from entrepot_cluster.directory.directory import Directory
+from entrepot_cluster.directory.model import Instance
 from entrepot_cluster.directory.opening import open_directory
 
 
 FIRST_ATTEMPT_SECONDS = 10.0
+OUTAGE_SECONDS = 30.0  # after an outage, before what counts as lost is lost
+LOST_BEFORE_SECONDS = 30.0  # an instance that was lost longer before that was lost for another reason
 
 
 def cluster_name(url: str) -> str:
@@ -35,6 +40,7 @@ class DirectoryAccess:
         self._directory: Directory | None = None  # guarded by _lock
         self._error: DirectoryUnavailable | None = None  # guarded by _lock: of the last attempt
         self._closed = False  # guarded by _lock
+        self._outage_at = -math.inf  # the last outage; guarded by _lock
         self._attempted = threading.Event()  # to open it
 
     def open(self) -> Directory:
@@ -75,6 +81,22 @@ class DirectoryAccess:
             if self._directory is not None:
                 return self._directory
             raise DirectoryUnavailable(f"the cluster's directory was not reached yet: {self._error or 'wait a moment'}")
+
+    def note_outage(self) -> None:
+        """Note that the directory was away, or forgot instances, just now."""
+        with self._lock:
+            self._outage_at = time.monotonic()
+
+    def may_be_live(self, instance: Instance) -> bool:
+        """Whether an instance is live; or counts as lost, perhaps only because it could not renew its lease.
+
+        When a directory returns after an outage, all leases have ended, and the gateways register one after the other.
+        """
+        if instance.lost_since is None:
+            return True
+        with self._lock:
+            recent_outage = time.monotonic() - self._outage_at < OUTAGE_SECONDS
+        return recent_outage and time.time() - instance.lost_since < OUTAGE_SECONDS + LOST_BEFORE_SECONDS
 
     def close(self) -> None:
         """Close the directory; it is not opened again."""

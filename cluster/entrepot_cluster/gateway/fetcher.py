@@ -14,27 +14,37 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectLost, ObjectNotFound, StoreFull
+from entrepot.errors import (
+    DirectoryUnavailable,
+    EntrepotError,
+    ObjectLost,
+    ObjectNotFound,
+    StoreFull,
+    StoreUnavailable,
+)
 from entrepot.ids import ObjectID
 from entrepot.origins import Life, copy_of
 
+from entrepot_cluster.directory.directory import VIEW_SECONDS
 from entrepot_cluster.directory.model import Instance, Place
 from entrepot_cluster.gateway.object_sink import Incoming, StoreSink
 from entrepot_cluster.transport.endpoints import Wanted
 from entrepot_cluster.transport.fetching import fetch as fetch_from
 
 if TYPE_CHECKING:
+    from entrepot_cluster.directory.directory import Directory
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.transport.peer import PeerConnections
     from entrepot_cluster.gateway.session_stores import SessionStores
 
 LOOKUP_IDS = 1024  # in one question to the directory
+JOIN_SECONDS = VIEW_SECONDS + 0.5
 _PEERS_AT_ONCE = 8
 
 Outcome = ObjectID | EntrepotError
@@ -48,6 +58,21 @@ class _Candidate:
     oid: bytes
     places: list[Place]
     errors: list[EntrepotError] = field(default_factory=list)
+
+
+def find_instance(directory: Directory, is_wanted: Callable[[Instance], bool]) -> Instance | None:
+    """Return an instance that the directory knows, a live one if there is one.
+
+    What the directory says may be a second old, so an instance that is not known is looked for again for that long.
+    """
+    end = time.monotonic() + JOIN_SECONDS
+    while True:
+        wanted = [each for each in directory.instances() if is_wanted(each)]
+        if wanted:
+            return max(wanted, key=lambda each: each.live)
+        if time.monotonic() > end:
+            return None
+        time.sleep(JOIN_SECONDS / 10)
 
 
 class Fetcher:
@@ -137,7 +162,7 @@ class Fetcher:
         if not others:
             raise ObjectNotFound(f"no other store of the cluster has published object {oid.hex()}")
         newest = others[0].life
-        live = [place for place in others if place.life == newest and place.instance.live]
+        live = [place for place in others if place.life == newest and self._directory.may_be_live(place.instance)]
         if not live:
             raise lost_error(oid, [place.instance for place in others if place.life == newest])
         return live
@@ -177,16 +202,16 @@ class Fetcher:
 
     def _fetch_life(self, oid: bytes, life: Life) -> Outcome:
         """From the instance where the life began; if it is not there any more, from one that has a copy."""
-        own = next((each for each in self._directory.get().instances() if each.id == life.instance), None)
+        own = find_instance(self._directory.get(), lambda each: each.id == life.instance)
         failure: EntrepotError | None = None
-        if own is not None and own.live and own.id != self._own_instance():
+        if own is not None and own.id != self._own_instance() and self._directory.may_be_live(own):
             outcome = self._fetch_from([Place(oid, own, life.generation, 0, b"", 0, None)], life)
             if not isinstance(outcome, ObjectLost):
                 return outcome
             failure = outcome
         found = self._directory.get().places([oid])[0]
         copies = [place for place in found.entries if place.life == life and place.instance.id != self._own_instance()]
-        live = [place for place in copies if place.instance.live and place.instance != own]
+        live = [place for place in copies if place.instance != own and self._directory.may_be_live(place.instance)]
         if live:
             return self._fetch_from(live, life)
         if failure is None:
@@ -234,12 +259,12 @@ class Fetcher:
 
     def _transfer(self, group: list[_Candidate], sink: StoreSink, outcomes: dict[bytes, Future[Outcome]]) -> None:
         instance = group[0].places[0].instance
-        errors: Iterable[EntrepotError | None]
-        try:
-            wanted = [Wanted(candidate.oid, candidate.places[0].generation) for candidate in group]
-            errors = [outcome.error for outcome in fetch_from(self._peers.get(instance), wanted, sink)]
-        except EntrepotError as error:
-            errors = [error] * len(group)
+        wanted = [Wanted(candidate.oid, candidate.places[0].generation) for candidate in group]
+        errors = self._receive(wanted, instance, sink)
+        if all(isinstance(error, StoreUnavailable) for error in errors):
+            moved = self._at_other_addresses(instance)
+            if moved is not None:
+                errors = self._receive(wanted, moved, sink)
         for candidate, error in zip(group, errors, strict=True):
             place = candidate.places.pop(0)
             target = sink.targets.get(candidate.oid)
@@ -253,6 +278,23 @@ class Fetcher:
                 candidate.errors.append(error or ObjectLost("it was not received"))
                 if not candidate.places:
                     outcomes[candidate.oid].set_result(_failure(candidate, place.instance))
+
+
+    def _receive(self, wanted: list[Wanted], instance: Instance, sink: StoreSink) -> list[EntrepotError | None]:
+        try:
+            return [outcome.error for outcome in fetch_from(self._peers.get(instance), wanted, sink)]
+        except EntrepotError as error:
+            return [error] * len(wanted)
+
+    def _at_other_addresses(self, instance: Instance) -> Instance | None:
+        """The instance as its gateway has registered it since, if that was restarted elsewhere."""
+        try:
+            return find_instance(
+                self._directory.get(),
+                lambda each: each.id == instance.id and each.live and each.addresses != instance.addresses,
+            )
+        except DirectoryUnavailable:
+            return None
 
 
 def _failure(candidate: _Candidate, last: Instance) -> EntrepotError:

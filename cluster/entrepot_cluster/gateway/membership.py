@@ -104,6 +104,7 @@ class Membership:
                     self._directory.get().sweep()
                     next_sweep = time.monotonic() + SWEEP_SECONDS
             except DirectoryUnavailable as error:
+                self._directory.note_outage()
                 if reachable:
                     _log.warning("the cluster's directory is away; this host's own objects are not affected: %s", error)
                 reachable = False
@@ -122,6 +123,7 @@ class Membership:
                 self._registration.renew()
                 return
             except InstanceForgotten as error:
+                self._directory.note_outage()
                 _log.warning("%s", error)
                 self._registration = None
             except InstanceSuperseded:

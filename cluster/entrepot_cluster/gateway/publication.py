@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 INTERVAL_SECONDS = 0.5
+MAX_INTERVAL_SECONDS = 30.0
 _SHARE_OF_TIME = 0.05  # for listing the store, which keeps its daemon busy
 BATCH = 1000
 
@@ -64,6 +65,7 @@ class Publication:
         self._published = Published()  # guarded by _lock
         self._registration: Registration | None = None  # guarded by _lock
         self._confirmed = False  # guarded by _lock
+        self._listing_seconds = 0.0  # how long listing the store took; of the thread
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
 
@@ -131,9 +133,7 @@ class Publication:
 
     def _run(self) -> None:
         failing = False
-        seconds = 0.0
-        while not self._stopping.wait(max(INTERVAL_SECONDS, seconds / _SHARE_OF_TIME)):
-            began = time.monotonic()
+        while not self._stopping.wait(self._interval()):
             try:
                 self._update()
                 if failing:
@@ -148,7 +148,9 @@ class Publication:
             except Exception:
                 _log.exception("what this store has could not be published, and is tried again")
                 failing = True
-            seconds = time.monotonic() - began
+
+    def _interval(self) -> float:
+        return min(max(INTERVAL_SECONDS, self._listing_seconds / _SHARE_OF_TIME), MAX_INTERVAL_SECONDS)
 
     def _update(self) -> None:
         with self._lock:
@@ -156,7 +158,9 @@ class Publication:
                 return
             if not self._confirmed:
                 self._send(self._published.everything())
+        began = time.monotonic()
         snapshot = self._snapshots.take()
+        self._listing_seconds = time.monotonic() - began
         with self._lock:
             self._send(self._published.change_to(snapshot))
             if not self._confirmed and self._registration is not None:

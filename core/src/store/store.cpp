@@ -46,7 +46,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
           {pool_, timers_, clock, options_.give_back_after_seconds, [this] { return !pending_.leases().empty(); }}),
       spill_(spill),
       report_({memory, clock, options_, budget_, records_, sessions_, sets_, names_, clients_, pins_, pool_, surplus_,
-               parts_, pager_, pending_, reservations_, streams_, adoption_}),
+               parts_, pager_, pending_, reservations_, streams_, gateway_, adoption_}),
       object_report_({clock, clients_, parts_, objects_, pager_}),
       admission_({clients_, options_, budget_, pool_, pager_, parts_, room_, report_, reservations_}) {
   rescan_timer_ = timers_.add([this](std::uint64_t) { rescan(); });

@@ -180,10 +180,11 @@ std::string StoreReport::status_json(const DaemonStatus& daemon_status) const {
       .field("drops_bytes", from_.pager.stats().dropped_bytes)
       .field("largest_free_extent", from_.pool.largest_extent())
       .field("largest_lease_bytes", from_.pool.largest_lease())
-      .field("waiting", from_.pending.answers_due() + from_.streams.waiting());
+      .field("waiting", from_.pending.answers_due() + from_.streams.waiting() + from_.gateway.waiting());
   write_budget(json);
   write_reservations(json);
   write_streams(json);
+  write_gateway(json);
   json.key("clients").open_array();
   const std::uint64_t now = from_.clock.unix_ns();
   for (const auto& [client, state] : from_.clients.all()) {
@@ -415,6 +416,15 @@ void StoreReport::write_streams(JsonWriter& json) const {
     json.close_array().close_object();
   }
   json.close_array();
+}
+
+void StoreReport::write_gateway(JsonWriter& json) const {
+  json.key("gateway")
+      .open_object()
+      .field("label", from_.gateway.label())
+      .field("serves", from_.gateway.is_expected())
+      .field("calls", from_.gateway.waiting())
+      .close_object();
 }
 
 bool StoreReport::recovered_from_crash() const {

@@ -11,6 +11,7 @@
 #include "store/object/object_recovery.h"
 #include "store/paging/pager.h"
 #include "store/pending_requests.h"
+#include "store/gateway/gateway_calls.h"
 #include "store/reservations.h"
 #include "store/session/client_table.h"
 #include "store/stream/stream_table.h"
@@ -55,6 +56,7 @@ class StoreReport {
     const PendingRequests& pending;
     const Reservations& reservations;
     const StreamTable& streams;
+    const GatewayCalls& gateway;
     const AdoptionReport& adoption;
   };
   explicit StoreReport(const Sources& sources) : from_(sources), started_ns_(sources.clock.monotonic_ns()) {}
@@ -73,6 +75,7 @@ class StoreReport {
   void write_budget(JsonWriter& json) const;
   void write_reservations(JsonWriter& json) const;
   void write_streams(JsonWriter& json) const;
+  void write_gateway(JsonWriter& json) const;
 
   Sources from_;
   std::uint64_t started_ns_;  // of this daemon

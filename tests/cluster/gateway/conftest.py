@@ -30,7 +30,9 @@ class Host:
         store: a connection to it.
     """
 
-    def __init__(self, name: str, daemon: Any, directory: str, folder: Path, options: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, daemon: Any, directory: str, folder: Path, options: tuple[str, ...], network: Any
+    ) -> None:
         self.name = name
         self.daemon = daemon
         self.address: str = daemon.address
@@ -38,7 +40,7 @@ class Host:
         self._log = folder / f"{name}.log"
         self._command = [sys.executable, "-m", "entrepot", "gateway", "--address", self.address]
         self._command += ["--cluster", directory, "--host", name, "--lease-seconds", str(LEASE_SECONDS), *options]
-        self._directory = directory
+        self._network = network
         self._gateway: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,7 +58,10 @@ class Host:
         """Start the gateway, and wait until it is registered and serves the store."""
         offset = len(self.log)
         with self._log.open("ab") as log:
-            self._gateway = subprocess.Popen([*self._command, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = [*self._command, *options]
+            if self._network is not None:
+                command = self._network.command(command)  # replaces itself by the command, so its process is the gateway
+            self._gateway = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if not wait:
             return
         end = time.monotonic() + PATIENCE_SECONDS
@@ -114,11 +119,13 @@ class Cluster:
         self.url = f"embedded://{folder}/test"
         self._hosts: list[Host] = []
 
-    def host(self, name: str, *options: str, size: str = "128MiB", gateway: bool = True) -> Host:
-        """Start a host; options are its gateway's."""
+    def host(
+        self, name: str, *options: str, size: str = "128MiB", gateway: bool = True, network: Any = None
+    ) -> Host:
+        """Start a host; options are its gateway's, ``network`` is the isolated host that its gateway is on."""
         folder = self._folder / name
         folder.mkdir()
-        host = Host(name, self._new_daemon(folder, size), self.url, self._folder, options)
+        host = Host(name, self._new_daemon(folder, size), self.url, self._folder, options, network)
         self._hosts.append(host)
         if gateway:
             host.start_gateway()

@@ -22,6 +22,7 @@ from entrepot._cli.common import (
     table,
 )
 from entrepot._daemon import launcher
+from entrepot._daemon.gateway_process import end_gateways
 from entrepot._daemon.plasma_front_end import end_front_ends
 from entrepot._daemon.settings import resolve
 from entrepot.durable import durable_config
@@ -96,6 +97,7 @@ def run_stop(arguments: argparse.Namespace) -> int:
             raise
         return _stop_listeners(arguments, " (whose socket was removed)")
     objects = int(status["objects"])
+    _end_gateways(address)
     if not launcher.stop(int(status["keeper_pid"])):
         processes = [int(status["keeper_pid"]), int(status["pid"])]
         raise StoreUnavailable(
@@ -105,6 +107,15 @@ def run_stop(arguments: argparse.Namespace) -> int:
     print(f"store at {address} stopped; {count_of(objects, 'object')} discarded")
     _end_front_ends(address)
     return 0
+
+
+def _end_gateways(address: str) -> None:
+    if pids := end_gateways(address):
+        print(
+            f"entrepot: the gateway of the store did not leave the cluster within 5 s, and will count as lost: processes "
+            f"{' '.join(map(str, pids))}{launcher.describe_stopped(pids)}",
+            file=sys.stderr,
+        )
 
 
 def _end_front_ends(address: str) -> None:
@@ -222,6 +233,9 @@ def format_status(status: dict[str, Any]) -> str:
     lines.append(f"memory     {human_bytes(budget['granted_bytes'])} taken from the machine: {', '.join(parts)}")
     lines += _reservation_lines(status.get("reservations"))
     lines += _stream_lines(status.get("streams"))
+    if (gateway := status.get("gateway")) and gateway["label"]:
+        state = "" if gateway["serves"] else ", which does not respond"
+        lines.append(f"gateway    {gateway['label']}{state}, {count_of(gateway['calls'], 'call')} not answered yet")
     if status["drops"]:
         lines.append(
             f"dropped    {count_of(status['drops'], 'object')} of {human_bytes(status['drops_bytes'])} that can be "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from entrepot._cli.common import (
     size_option,
 )
 from entrepot._daemon import launcher
+from entrepot._daemon.gateway_process import start_gateway
 from entrepot._daemon.plasma_front_end import start_front_end
 from entrepot._daemon.settings import resolve
 from entrepot._daemon.units import parse_duration, parse_size
@@ -57,6 +60,15 @@ def add_subcommand(subparsers: SubParsers) -> None:
         metavar="SIZE",
         help="capacity for Plasma clients (default: half the store)",
     )
+    start.add_argument(
+        "--cluster",
+        metavar="URL",
+        help="also make the store part of a cluster, whose directory this is: etcd://HOST:2379/NAME (entrepot gateway; "
+        "default: ENTREPOT_CLUSTER)",
+    )
+    start.add_argument(
+        "--gateway-options", metavar="TEXT", default="", help='options of the gateway, such as "--listen 10.0.0.5:7077"'
+    )
     start.set_defaults(run=run_start)
 
 
@@ -73,6 +85,7 @@ def run_start(arguments: argparse.Namespace) -> int:
             )
         print(f"a store already listens at {settings.address}")
         _serve_plasma(arguments, settings.address)
+        _join_cluster(arguments, settings.address)
         return 0
     size = arguments.size or (None if arguments.config else settings.private_size)
     idle_exit: float | None = arguments.idle_exit
@@ -88,7 +101,30 @@ def run_start(arguments: argparse.Namespace) -> int:
     )
     print(f"store at {settings.address}, which logs to {log}")
     _serve_plasma(arguments, settings.address)
+    _join_cluster(arguments, settings.address)
     return 0
+
+
+def _join_cluster(arguments: argparse.Namespace, address: str) -> None:
+    """Start the gateway if ``--cluster`` asks for it."""
+    url = arguments.cluster or os.environ.get("ENTREPOT_CLUSTER", "")
+    if not url:
+        if arguments.gateway_options:
+            raise InvalidArgument(f"--gateway-options {arguments.gateway_options!r} needs --cluster")
+        return
+    try:
+        options = shlex.split(arguments.gateway_options)
+    except ValueError as error:
+        raise InvalidArgument(f"--gateway-options {arguments.gateway_options!r}: {error}") from error
+    with connect_for_inspection(address) as store:
+
+        def gateway_label() -> str:
+            gateway = store.status()["gateway"]
+            return str(gateway["label"]) if gateway["serves"] else ""
+
+        log = launcher.log_path(address)
+        started = start_gateway(url, options, address, log.with_name(f"{log.stem}-gateway.log"), gateway_label)
+        print(f"{'joined' if started else 'already in'} the cluster {url} ({gateway_label()})")
 
 
 def _serve_plasma(arguments: argparse.Namespace, address: str) -> None:

@@ -1,0 +1,94 @@
+"""``entrepot start --cluster``, ``entrepot gateway`` and ``entrepot cluster``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import entrepot
+import pytest
+from entrepot._daemon import gateway_process
+from entrepot.cli import main
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def listed(url: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert main(["cluster", "--cluster", url, "--json"]) == 0
+    instances: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return instances
+
+
+def test_a_store_joins_is_kept_in_and_leaves(
+    socket_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., None],
+) -> None:
+    address, url = f"unix://{socket_folder}/store.sock", f"embedded://{socket_folder}/test"
+    start = ["start", "--size", "64MiB", "--address", address, "--cluster", url, "--gateway-options", "--host one"]
+    assert main(start) == 0
+    try:
+        assert f"joined the cluster {url}" in capsys.readouterr().out
+        wait_until(lambda: len(listed(url, capsys)) == 1, "the store to be registered")
+        (instance,) = listed(url, capsys)
+        assert (instance["host"], instance["live"]) == ("one", True)
+        assert main(start) == 0  # it can be repeated
+        assert "already in the cluster" in capsys.readouterr().out
+        assert main([*start[:-2], "--gateway-options", "--host two"]) != 0
+        assert "has a gateway already, with other options" in capsys.readouterr().err
+        assert main(["status", "--address", address]) == 0
+        label = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("gateway"))
+        pid = int(label.split()[2].rstrip(","))
+        os.kill(pid, signal.SIGKILL)
+        with entrepot.connect(address) as store:
+
+            def serves_again() -> bool:
+                gateway = store.status()["gateway"]
+                return bool(gateway["serves"] and f"process {pid}," not in gateway["label"])
+
+            wait_until(serves_again, "the gateway to be started again")
+        monkeypatch.setenv("ENTREPOT_CLUSTER", url)
+        wait_until(lambda: listed(url, capsys)[0]["live"], "it to be registered again")
+    finally:
+        assert main(["stop", "--address", address]) == 0
+    assert listed(url, capsys) == []
+    assert gateway_process.end_gateways(address) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--cluster", "ftp://nowhere/test"], "begins with 'ftp'"),
+        (["--cluster", "embedded:///nowhere/at/all/test", "--gateway-options", "--listen nothing"], "nothing"),
+        (["--gateway-options", "--host x"], "needs --cluster"),
+        (["--cluster", "embedded:///tmp/x", "--gateway-options", "'"], "No closing quotation"),
+    ],
+    ids=["URL", "address", "no cluster", "quotes"],
+)
+def test_what_cannot_start_says_why(
+    socket_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], error: str
+) -> None:
+    address = f"unix://{socket_folder}/store.sock"
+    assert main(["start", "--size", "64MiB", "--address", address]) == 0
+    try:
+        assert main(["start", "--address", address, *options]) != 0
+        assert error in capsys.readouterr().err
+        assert gateway_process.end_gateways(address) == []
+    finally:
+        assert main(["stop", "--address", address]) == 0
+
+
+def test_no_cluster_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster"]) != 0
+    assert "set ENTREPOT_CLUSTER" in capsys.readouterr().err
+
+
+def test_half_of_tls_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code = main(["gateway", "--cluster", "embedded:///tmp/x", "--tls-cert", str(tmp_path / "c")])
+    assert code != 0
+    assert "TLS needs all of" in capsys.readouterr().err
