@@ -197,9 +197,8 @@ class Calls:
 
     def _target(self, to: str) -> Instance:
         """The live instance of this host name or ID."""
-        directory = self._directory.get()
-        find_instance(directory, lambda each: each.live and to in (each.host, each.id))  # it may just have joined
-        instances = directory.instances()
+        find_instance(self._directory, lambda each: each.live and to in (each.host, each.id))  # it may just have joined
+        instances = self._directory.instances()
         live = [each for each in instances if each.live and to in (each.host, each.id)]
         others = [each for each in live if each.id != self._store.instance_id]
         if len(others) == 1:

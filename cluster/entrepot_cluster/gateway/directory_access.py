@@ -41,6 +41,7 @@ class DirectoryAccess:
         self._error: DirectoryUnavailable | None = None  # guarded by _lock: of the last attempt
         self._closed = False  # guarded by _lock
         self._outage_at = -math.inf  # the last outage; guarded by _lock
+        self._instances: list[Instance] = []  # known last; guarded by _lock
         self._attempted = threading.Event()  # to open it
 
     def open(self) -> Directory:
@@ -81,6 +82,24 @@ class DirectoryAccess:
             if self._directory is not None:
                 return self._directory
             raise DirectoryUnavailable(f"the cluster's directory was not reached yet: {self._error or 'wait a moment'}")
+
+    def instances(self) -> list[Instance]:
+        """The instances of the cluster; those known last, if the directory is away.
+
+        Raises:
+            DirectoryUnavailable: it is away, and none were known before.
+        """
+        try:
+            instances = self.get().instances()
+        except DirectoryUnavailable:
+            self.note_outage()
+            with self._lock:
+                if self._instances:
+                    return self._instances
+            raise
+        with self._lock:
+            self._instances = instances
+        return instances
 
     def note_outage(self) -> None:
         """Note that the directory was away, or forgot instances, just now."""

@@ -37,7 +37,6 @@ from entrepot_cluster.transport.endpoints import Wanted
 from entrepot_cluster.transport.fetching import fetch as fetch_from
 
 if TYPE_CHECKING:
-    from entrepot_cluster.directory.directory import Directory
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.transport.peer import PeerConnections
@@ -60,7 +59,7 @@ class _Candidate:
     errors: list[EntrepotError] = field(default_factory=list)
 
 
-def find_instance(directory: Directory, is_wanted: Callable[[Instance], bool]) -> Instance | None:
+def find_instance(directory: DirectoryAccess, is_wanted: Callable[[Instance], bool]) -> Instance | None:
     """Return an instance that the directory knows, a live one if there is one.
 
     What the directory says may be a second old, so an instance that is not known is looked for again for that long.
@@ -202,7 +201,7 @@ class Fetcher:
 
     def _fetch_life(self, oid: bytes, life: Life) -> Outcome:
         """From the instance where the life began; if it is not there any more, from one that has a copy."""
-        own = find_instance(self._directory.get(), lambda each: each.id == life.instance)
+        own = find_instance(self._directory, lambda each: each.id == life.instance)
         failure: EntrepotError | None = None
         if own is not None and own.id != self._own_instance() and self._directory.may_be_live(own):
             outcome = self._fetch_from([Place(oid, own, life.generation, 0, b"", 0, None)], life)
@@ -290,7 +289,7 @@ class Fetcher:
         """The instance as its gateway has registered it since, if that was restarted elsewhere."""
         try:
             return find_instance(
-                self._directory.get(),
+                self._directory,
                 lambda each: each.id == instance.id and each.live and each.addresses != instance.addresses,
             )
         except DirectoryUnavailable:

@@ -152,7 +152,7 @@ class Membership:
                     while not self._stopping.is_set():
                         for change in watch.wait(RETRY_SECONDS):
                             self._report(change.kind, change.instance)
-                        live = [each.id for each in self._directory.get().instances() if each.live]
+                        live = [each.id for each in self._directory.instances() if each.live]
                         self._peers.keep(live)
             except EntrepotError:
                 self._stopping.wait(RETRY_SECONDS)  # membership reports it

@@ -34,11 +34,13 @@ def test_a_directory_that_is_away_and_comes_back_empty(
     oids = [a.store.put(number, name=f"number {number}") for number in range(100)]
     assert b.store.get_by_name("number 3", timeout=60) == 3
     reference = put_value(a.store, "value", "of a")
+    third = put_value(a.store, "third", "of a, as well")
     unread = put_value(a.store, "unread", "of a, too")
     assert get_value(reference, address=b.address) == "of a"
 
     server.stop()
     assert b.store.get(b.store.put("local")) == "local"
+    assert get_value(third, address=b.address) == "of a, as well"  # its store is known
     assert get_value(reference, address=b.address) == "of a"
     began = time.monotonic()
     with pytest.raises(ObjectNotFound, match="could not be fetched from another one"):
