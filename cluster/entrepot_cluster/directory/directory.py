@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
@@ -177,7 +178,7 @@ class Directory:
         """
         literal = pattern[: min((pattern.find(c) for c in _GLOB_CHARACTERS if c in pattern), default=len(pattern))]
         page = self._page(names_prefix(scope, session) + name_start(literal), after, limit, _binding)
-        return page._replace(entries=[binding for binding in page.entries if fnmatchcase(binding.name, pattern)])
+        return replace(page, entries=[binding for binding in page.entries if fnmatchcase(binding.name, pattern)])
 
     def list_objects(self, *, after: bytes = b"", limit: int = PAGE) -> Page[Place]:
         """List the places of all objects, in the order of the objects' IDs; arguments as for :meth:`list_names`."""

@@ -213,6 +213,7 @@ def test_an_instance_that_departs_is_gone_with_what_it_published(directory: Dire
             call()
 
 
+@pytest.mark.slow
 def test_a_lost_instance_is_remembered_with_its_places_until_it_is_pruned(
     open_it: Callable[..., Directory], join: Join, wait_until: Callable[..., None]
 ) -> None:
@@ -242,6 +243,7 @@ def test_a_lost_instance_is_remembered_with_its_places_until_it_is_pruned(
     assert directory._backend.read_prefixes([b"p", b"n", b"s", b"i", b"x"]) == [[], [], [], [], []]
 
 
+@pytest.mark.slow
 def test_a_lost_instance_is_seen_within_two_seconds_and_may_come_back(
     open_it: Callable[..., Directory], join: Join
 ) -> None:
@@ -284,6 +286,18 @@ def test_closing_a_watch_ends_a_wait_in_another_thread(directory: Directory, joi
     assert results == [[]]
 
 
+@pytest.mark.slow
+def test_a_quiet_watch_outlasts_the_timeout(open_it: Callable[..., Directory], join: Join) -> None:
+    directory = open_it(timeout=1.0)
+    join(directory, 1)
+    with directory.watch() as watch:
+        assert len(watch.wait(10.0)) == 1
+        assert watch.wait(2.5) == []
+        join(directory, 2)
+        assert [change.instance.host for change in watch.wait(10.0)] == ["host-2"]
+
+
+@pytest.mark.slow
 def test_renewing_keeps_an_instance(directory: Directory, join: Join, wait_until: Callable[..., None]) -> None:
     registration = join(directory, 1, lease_seconds=2.0)
     begin = time.monotonic()

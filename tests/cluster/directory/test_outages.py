@@ -40,6 +40,7 @@ def opened(private_server: Server) -> Iterator[Directory]:
         yield directory
 
 
+@pytest.mark.slow
 @both_servers
 def test_calls_end_while_the_server_is_stopped_and_work_again(
     private_server: Server, opened: Directory, join: Join
@@ -151,6 +152,7 @@ def test_etcd_restarted_with_its_data_has_forgotten_nothing(
     assert [place.instance.live for place in opened.places([OID])[0].entries] == [True]
 
 
+@pytest.mark.slow
 @etcd_only
 def test_a_restored_backup_is_noticed(private_server: Server, opened: Directory, join: Join) -> None:
     registration = join(opened, 1)

@@ -25,6 +25,7 @@ from entrepot_cluster.directory.backends.etcd_gateway import (
     from_base64,
 )
 from entrepot_cluster.directory.backends.etcd_watch import LEASES, EtcdSubscription
+from entrepot_cluster.directory.backends.etcd_windows import Windows
 from entrepot_cluster.directory.backends.interface import (
     Entry,
     Lease,
@@ -68,10 +69,15 @@ class EtcdBackend:
 
     def page(self, prefix: bytes, after: bytes, limit: int) -> list[Entry]:
         """See the interface."""
-        request = self._range(prefix) | {"limit": str(limit)}
-        if after:
-            request["key"] = self._text(after + b"\x00")
-        return self._entries(self._gateway.call("kv/range", request))
+        found: list[Entry] = []
+        windows = Windows(prefix, after)
+        while not windows.exhausted and len(found) < limit:
+            left = limit - len(found)
+            request = {"key": self._text(windows.begin), "range_end": self._text(windows.end), "limit": str(left)}
+            response = self._gateway.call("kv/range", request)
+            found += self._entries(response)
+            windows.advance(int(response.get("count", 0)), left)
+        return found
 
     def write(self, lease: Lease, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
         """See the interface."""
