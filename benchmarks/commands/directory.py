@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from entrepot_cluster.directory import Directory
 
-SERVERS = ROOT / "tests" / "cluster" / "directory"
+SERVERS = ROOT / "tests" / "cluster" / "directory" / "servers"
 KINDS = ("etcd", "redis", "embedded")
 QUOTA = 2 << 30  # etcd's default
 GOAL_OBJECTS = 10_000_000
@@ -86,22 +86,22 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{arguments.objects:,} objects of {arguments.instances:,} instances")
     rows = [
         [
-            one.kind,
-            f"{one.bytes_each:.0f} B",
-            f"{one.memory_each:.0f} B" if one.memory_each else "-",
-            f"{one.published_per_second:,.0f}",
-            f"{_percentiles(one.raw)} ms",
-            f"{_percentiles(one.lookups)} ms",
-            f"{_percentiles(one.batches)} ms",
-            f"{one.listing:.1f} s",
+            measured.kind,
+            f"{measured.bytes_each:.0f} B",
+            f"{measured.memory_each:.0f} B" if measured.memory_each else "-",
+            f"{measured.published_per_second:,.0f}",
+            f"{_percentiles(measured.raw)} ms",
+            f"{_percentiles(measured.lookups)} ms",
+            f"{_percentiles(measured.batches)} ms",
+            f"{measured.listing:.1f} s",
         ]
-        for one in figures
+        for measured in figures
     ]
     header = ["directory", "each", "in memory", "published/s", "round trip", "look-up", f"of {_BATCH}"]
     print(grid([*header, f"{min(LISTED, arguments.objects):,} listed"], rows))
     print("round trips and look-ups: median / 99th percentile")
-    for one in figures:
-        print("\n".join(verdicts(one)))
+    for measured in figures:
+        print("\n".join(verdicts(measured)))
     return 0
 
 
@@ -162,9 +162,9 @@ def measure(kind: str, objects: int, instances: int, lookups: int) -> Figures:
             raw, single = [], []
             for oid in sample:  # alternately, so that both have the same conditions
                 raw.append(_timed(ask))
-                single.append(_timed(partial(_found, directory, [oid])))
+                single.append(_timed(partial(_look_up, directory, [oid])))
             batches = [
-                _timed(partial(_found, directory, sample[at : at + _BATCH]))
+                _timed(partial(_look_up, directory, sample[at : at + _BATCH]))
                 for at in range(0, len(sample) - _BATCH + 1, _BATCH)
             ]
             listing = _timed(lambda: _list(directory, min(LISTED, objects)))
@@ -250,8 +250,8 @@ def _memory(server: Any) -> int:
     return int(text.split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def _found(directory: Directory, oids: Sequence[bytes]) -> None:
-    assert all(len(found.entries) == 1 for found in directory.places(oids))
+def _look_up(directory: Directory, oids: Sequence[bytes]) -> None:
+    assert all(len(places.entries) == 1 for places in directory.places(oids))
 
 
 def _list(directory: Directory, count: int) -> None:
