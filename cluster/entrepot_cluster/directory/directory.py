@@ -120,7 +120,10 @@ class Directory:
         return register(self._backend, instance, lease_seconds, highest_sequence, self._table.invalidate)
 
     def instances(self) -> list[Instance]:
-        """All instances: those that are live, and those that were lost and are remembered. At most a second old, but with what was done through this object."""
+        """Return all instances: those that are live, and those that were lost and are remembered.
+
+        What others did in the last second may be missing.
+        """
         self._table.ensure_fresh()
         return sorted(self._table.instances().values(), key=lambda instance: (instance.host, instance.id))
 
@@ -234,8 +237,8 @@ class Directory:
             )
         if format_found > FORMAT:
             raise VersionMismatch(
-                f"the directory of cluster {name!r} has format {format_found}, and this version of Entrepot reads formats "
-                f"up to {FORMAT}: upgrade it, or give the cluster another name"
+                f"the directory of cluster {name!r} has format {format_found}, and this version of Entrepot reads "
+                f"formats up to {FORMAT}: upgrade it, or give the cluster another name"
             )
 
     def _page(self, prefix: bytes, after: bytes, limit: int, build: _Build[T]) -> Page[T]:

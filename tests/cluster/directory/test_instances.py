@@ -176,9 +176,9 @@ def test_what_was_published_before_counts_until_it_is_confirmed(open_it: Callabl
     for _ in range(2):
         again.confirm()
     reader = open_it()
-    for one_of_two in (directory, reader):
-        assert _holders(one_of_two, kept) == ["host-1"]
-        assert _holders(one_of_two, deleted_meanwhile) == []
+    for either in (directory, reader):
+        assert _holders(either, kept) == ["host-1"]
+        assert _holders(either, deleted_meanwhile) == []
     while not reader.sweep():
         pass
     assert [entry.key[1:21] for entry in reader._backend.read_prefixes([b"p"])[0]] == [kept]
