@@ -11,6 +11,7 @@ from benchmarks.commands.checkpoints import add_checkpoints
 from benchmarks.commands.clients import add_clients
 from benchmarks.commands.cluster import add_cluster
 from benchmarks.commands.decoding import add_decoding
+from benchmarks.commands.directory import add_directory
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
 from benchmarks.commands.placement import add_placement
@@ -53,6 +54,7 @@ def main() -> int:
     add_handoff(commands)
     add_streams(commands)
     add_transport(commands)
+    add_directory(commands)
     arguments = parser.parse_args()
     code: int = arguments.run(arguments)
     return code

@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
@@ -116,10 +117,13 @@ class Directory:
         identity = instance_bytes(instance_id).hex()
         self._claim()
         instance = Instance(identity, host, tuple(addresses), protocol, started_at)
-        return register(self._backend, instance, lease_seconds, highest_sequence)
+        return register(self._backend, instance, lease_seconds, highest_sequence, self._table.invalidate)
 
     def instances(self) -> list[Instance]:
-        """All instances: those that are live, and those that were lost and are remembered; at most a second old."""
+        """Return all instances: those that are live, and those that were lost and are remembered.
+
+        What others did in the last second may be missing.
+        """
         self._table.ensure_fresh()
         return sorted(self._table.instances().values(), key=lambda instance: (instance.host, instance.id))
 
@@ -132,7 +136,7 @@ class Directory:
         """Return a new watch of the instances; it has to be closed."""
         watch = InstanceWatch(self._backend, self._table)
         with self._lock:
-            self._watches = [*(one for one in self._watches if not one.closed), watch]
+            self._watches = [*(watch_before for watch_before in self._watches if not watch_before.closed), watch]
         return watch
 
     def places(self, oids: Sequence[bytes]) -> list[Found[Place]]:
@@ -147,8 +151,8 @@ class Directory:
         Raises:
             InvalidArgument: an ID does not have 20 bytes.
         """
-        found = self._look_up([place_prefix(oid) for oid in oids], _place)
-        return [Found(_newest_first(places), damage) for places, damage in found]
+        looked_up = self._look_up([place_prefix(oid) for oid in oids], _place)
+        return [Found(_newest_first(places), damage) for places, damage in looked_up]
 
     def lookup_name(self, scope: str, session: str, name: str) -> Found[NameBinding]:
         """What a name is bound to, at each instance that has published it; newest publication first.
@@ -177,7 +181,7 @@ class Directory:
         """
         literal = pattern[: min((pattern.find(c) for c in _GLOB_CHARACTERS if c in pattern), default=len(pattern))]
         page = self._page(names_prefix(scope, session) + name_start(literal), after, limit, _binding)
-        return page._replace(entries=[binding for binding in page.entries if fnmatchcase(binding.name, pattern)])
+        return replace(page, entries=[binding for binding in page.entries if fnmatchcase(binding.name, pattern)])
 
     def list_objects(self, *, after: bytes = b"", limit: int = PAGE) -> Page[Place]:
         """List the places of all objects, in the order of the objects' IDs; arguments as for :meth:`list_names`."""
@@ -220,8 +224,8 @@ class Directory:
             fields = {"name": self._name, "format": FORMAT, "id": secrets.token_hex(16)}
             self._backend.swap({META: None}, {META: encode_json(fields)})
         fields = decode_json(META, raw)
-        found, name = fields.get("format"), fields.get("name")
-        if not isinstance(found, int) or not isinstance(name, str):
+        format_found, name = fields.get("format"), fields.get("name")
+        if not isinstance(format_found, int) or not isinstance(name, str):
             raise DirectoryDamaged(
                 f"the directory's description of itself is damaged: {json.dumps(fields)[:200]}; if nothing else uses "
                 "it, delete all of it"
@@ -231,10 +235,10 @@ class Directory:
                 f"this is the directory of cluster {name!r}, not of {self._name!r}: correct the URL, or delete the "
                 "directory if it was copied from there"
             )
-        if found > FORMAT:
+        if format_found > FORMAT:
             raise VersionMismatch(
-                f"the directory of cluster {name!r} has format {found}, and this version of Entrepot reads formats up "
-                f"to {FORMAT}: upgrade it, or give the cluster another name"
+                f"the directory of cluster {name!r} has format {format_found}, and this version of Entrepot reads "
+                f"formats up to {FORMAT}: upgrade it, or give the cluster another name"
             )
 
     def _page(self, prefix: bytes, after: bytes, limit: int, build: _Build[T]) -> Page[T]:
@@ -256,20 +260,20 @@ class Directory:
         if not prefixes:
             return []
         since = time.monotonic()
-        found = self._backend.read_prefixes(prefixes)
-        numbers = self._table.resolve((number_of(entry.key) for entries in found for entry in entries), since)
+        groups = self._backend.read_prefixes(prefixes)
+        numbers = self._table.resolve((number_of(entry.key) for entries in groups for entry in entries), since)
         results: list[tuple[list[T], DirectoryDamaged | None]] = []
-        for entries in found:
+        for entries in groups:
             built: list[T] = []
             damage: DirectoryDamaged | None = None
             for entry in entries:
                 try:
-                    one = build(entry, numbers)
+                    decoded = build(entry, numbers)
                 except DirectoryDamaged as error:
                     damage = damage or error
                     continue
-                if one is not None:
-                    built.append(one)
+                if decoded is not None:
+                    built.append(decoded)
             results.append((built, damage))
         return results
 

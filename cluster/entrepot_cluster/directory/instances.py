@@ -82,6 +82,11 @@ class InstanceTable:
                     self._store(event.number, event.record)
         self._mark_lost()
 
+    def invalidate(self) -> None:
+        """Something was changed: the next reader takes a snapshot."""
+        with self._lock:
+            self._fresh_at = -float("inf")
+
     def confirm_fresh(self, at: float) -> None:
         """A watch has seen all changes up to a time of the monotonic clock."""
         with self._lock:

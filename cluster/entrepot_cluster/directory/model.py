@@ -164,7 +164,8 @@ class SessionPlace:
     replicas: int
 
 
-class Found(NamedTuple, Generic[T]):
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
     """What a look-up found.
 
     Attributes:
@@ -186,7 +187,8 @@ class Found(NamedTuple, Generic[T]):
         return self.entries
 
 
-class Page(NamedTuple, Generic[T]):
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
     """A part of a listing.
 
     Attributes:

@@ -109,10 +109,10 @@ def _parse(url: str) -> _Address:
     if "password_file" in options:
         password = _contents(options["password_file"], "password_file").strip()
     port = _REDIS_PORT if scheme.startswith("redis") else _ETCD_PORT
-    found = () if scheme == "embedded" else tuple(_host(host, port, shown) for host in hosts.split(","))
-    if scheme.startswith("redis") and len(found) != 1:
+    addresses = () if scheme == "embedded" else tuple(_host(host, port, shown) for host in hosts.split(","))
+    if scheme.startswith("redis") and len(addresses) != 1:
         raise InvalidArgument(f"{shown!r} must name one host: Redis has one primary")
-    return _Address(shown, scheme, name, found, folder, user, password, options)
+    return _Address(shown, scheme, name, addresses, folder, user, password, options)
 
 
 def _host(text: str, default_port: int, shown: str) -> tuple[str, int]:

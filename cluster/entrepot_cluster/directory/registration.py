@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -41,12 +41,12 @@ class _Granted:
     Attributes:
         lease: on the instance's number.
         epoch: stands in all entries that are published under this registration.
-        known: the directory had the instance already, and what it had published.
+        was_known: the directory had the instance already, and what it had published.
     """
 
     lease: Lease
     epoch: int
-    known: bool
+    was_known: bool
 
 
 class Registration:
@@ -57,17 +57,20 @@ class Registration:
 
     Attributes:
         instance: as it was registered.
-        known: the directory had this instance already, with what it had published. Those entries count until
+        was_known: the directory had this instance already, with what it had published. Those entries count until
             :meth:`confirm`.
     """
 
-    def __init__(self, backend: Backend, instance: Instance, granted: _Granted, seconds: float) -> None:
+    def __init__(
+        self, backend: Backend, instance: Instance, granted: _Granted, seconds: float, changed: Callable[[], None]
+    ) -> None:
         self.instance = instance
-        self.known = granted.known
+        self.was_known = granted.was_known
         self._backend = backend
         self._lease = granted.lease
         self._epoch = granted.epoch
         self._seconds = seconds
+        self._changed = changed
         self._lock = threading.Lock()
         self._state: ServerState | None = None  # guarded by _lock
 
@@ -165,6 +168,7 @@ class Registration:
             if record.confirmed == self._epoch:
                 return
             if self._backend.swap({key: raw}, {key: encode_record(replace(record, confirmed=self._epoch))}):
+                self._changed()
                 return
 
     def depart(self) -> None:
@@ -176,6 +180,7 @@ class Registration:
             InstanceForgotten, InstanceSuperseded, DirectoryUnavailable: as for :meth:`renew`.
         """
         self._write({}, [record_key(self._lease.number), number_key(self.instance.id)])
+        self._changed()
         self._backend.release(self._lease)
 
     def _write(self, puts: dict[bytes, bytes], deletes: Sequence[bytes]) -> None:
@@ -209,13 +214,16 @@ class Registration:
         )
 
 
-def register(backend: Backend, instance: Instance, seconds: float, highest_sequence: int) -> Registration:
-    """Register an instance; see ``Directory.register``."""
+def register(
+    backend: Backend, instance: Instance, seconds: float, highest_sequence: int, changed: Callable[[], None]
+) -> Registration:
+    """Register an instance; see ``Directory.register``. ``changed`` is called after each change of its record."""
     backend.raise_sequence(highest_sequence)
     while True:
         granted = _try_to_register(backend, instance, seconds)
         if granted is not None:
-            registration = Registration(backend, instance, granted, seconds)
+            changed()
+            registration = Registration(backend, instance, granted, seconds, changed)
             registration.renew()  # remembers the server's state
             return registration
 
@@ -246,7 +254,7 @@ def _try_to_register(backend: Backend, instance: Instance, seconds: float) -> _G
     if not backend.swap({id_key: number_bytes, key: raw}, {key: encode_record(record)}):
         backend.release(lease)
         return None
-    return _Granted(lease, record.epoch, known=old is not None)
+    return _Granted(lease, record.epoch, was_known=old is not None)
 
 
 def _number(raw: bytes) -> int:

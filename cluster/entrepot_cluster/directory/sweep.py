@@ -50,14 +50,14 @@ class Sweep:
                 self._table.refresh()
                 self._prune()
                 self._backend.tidy()
-            known = self._table.resolve((number_of(entry.key) for entry in entries), since)
+            instances = self._table.resolve((number_of(entry.key) for entry in entries), since)
             kept = self._table.damaged_numbers()  # their instances may be live
             stale = []
             for entry in entries:
                 number = number_of(entry.key)
                 if len(entry.key) <= NUMBER_BYTES or number in kept:
                     continue
-                if number not in known or _is_before(entry.key, entry.value, known[number][1]):
+                if number not in instances or _is_before(entry.key, entry.value, instances[number][1]):
                     stale.append(entry.key)
             if stale:
                 self._backend.delete(stale)

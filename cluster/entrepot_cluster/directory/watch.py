@@ -92,10 +92,10 @@ class InstanceWatch:
         self._seen = now
         changes = [InstanceChange("departed", before[number]) for number in before.keys() - now.keys()]
         for number, instance in now.items():
-            known = before.get(number)
-            if known == instance:
+            earlier = before.get(number)
+            if earlier == instance:
                 continue
-            if known is not None and known.live == instance.live:
+            if earlier is not None and earlier.live == instance.live:
                 if instance.live:
                     changes.append(InstanceChange("changed", instance))
             else:

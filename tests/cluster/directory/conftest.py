@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).with_name("servers")))
 
 from directory_servers import Server, running
 from entrepot_cluster.directory import Directory, Registration, open_directory

@@ -75,9 +75,9 @@ def test_an_instance_survives(
 
 
 @given(NAMES, NAMES, NUMBERS, NUMBERS)
-def test_no_key_of_a_name_begins_with_another(first: str, second: str, one: int, other: int) -> None:
+def test_no_key_of_a_name_begins_with_another(first: str, second: str, low: int, high: int) -> None:
     keys = [
-        codec.with_number(codec.name_prefix("s", "r", name), number) for name, number in ((first, one), (second, other))
+        codec.with_number(codec.name_prefix("s", "r", name), number) for name, number in ((first, low), (second, high))
     ]
     assert keys[0] == keys[1] or not keys[0].startswith(keys[1])
     if first != second:

@@ -40,6 +40,7 @@ def opened(private_server: Server) -> Iterator[Directory]:
         yield directory
 
 
+@pytest.mark.slow
 @both_servers
 def test_calls_end_while_the_server_is_stopped_and_work_again(
     private_server: Server, opened: Directory, join: Join
@@ -122,7 +123,7 @@ def test_a_directory_that_comes_back_empty_is_filled_again(
             registration.publish([PlaceEntry(OID, 1, 1)])
         assert opened.places([OID])[0].entries == []
         again = join(opened, 1, highest_sequence=sequence)
-        assert not again.known
+        assert not again.was_known
         again.publish([PlaceEntry(OID, 1, 1, sequence=sequence)])
         assert [place.sequence for place in opened.places([OID])[0].entries] == [sequence]
         assert again.publish([PlaceEntry(OID, 2, 1)]) > sequence
@@ -151,6 +152,7 @@ def test_etcd_restarted_with_its_data_has_forgotten_nothing(
     assert [place.instance.live for place in opened.places([OID])[0].entries] == [True]
 
 
+@pytest.mark.slow
 @etcd_only
 def test_a_restored_backup_is_noticed(private_server: Server, opened: Directory, join: Join) -> None:
     registration = join(opened, 1)
@@ -173,7 +175,7 @@ def test_a_restored_backup_is_noticed(private_server: Server, opened: Directory,
         registration.renew()
     assert opened.places([OID])[0].entries == []
     again = join(opened, 1, highest_sequence=sequence)
-    assert again.known
+    assert again.was_known
     assert again.publish([PlaceEntry(OID, 20, 1)]) > sequence
 
 
@@ -311,11 +313,11 @@ def test_garbage_is_reported_and_everything_else_is_found(directory: Directory, 
         _overwrite(directory, with_number(key, 5), b"garbage")
     _overwrite(directory, b"s" + session_reference("s", "r") + b"numb", b"\x10\x01\x01\x01xanother")
     _overwrite(directory, b"p short", b"")
-    found = directory.places([OID, other, alone])
-    assert [len(one.entries) for one in found] == [1, 1, 0]
-    assert [one.damage is None for one in found] == [False, True, False]
+    results = directory.places([OID, other, alone])
+    assert [len(result.entries) for result in results] == [1, 1, 0]
+    assert [result.damage is None for result in results] == [False, True, False]
     with pytest.raises(DirectoryDamaged, match="cannot be decoded"):
-        found[0].raise_damage()
+        results[0].raise_damage()
     for binding in (directory.lookup_name("s", "r", "name"), directory.sessions(session_reference("s", "r"))):
         assert len(binding.entries) == 1
         assert isinstance(binding.damage, DirectoryDamaged)
@@ -323,7 +325,7 @@ def test_garbage_is_reported_and_everything_else_is_found(directory: Directory, 
     assert {place.oid for place in page.entries} == {OID, other}
     assert len(page.damage) == 3
     names = directory.list_names("s", "r")
-    assert [one.name for one in names.entries] == ["name", "other"]
+    assert [binding.name for binding in names.entries] == ["name", "other"]
     assert len(names.damage) == 1
     while not directory.sweep():
         pass

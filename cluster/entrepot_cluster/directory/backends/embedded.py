@@ -58,8 +58,8 @@ class EmbeddedBackend:
         """See the interface."""
         statement = "SELECT key, value FROM entries WHERE key >= ? AND key < ? ORDER BY key"
         with self._transaction() as connection:
-            found = [connection.execute(statement, (prefix, successor(prefix))).fetchall() for prefix in prefixes]
-        return [[Entry(bytes(key), bytes(value)) for key, value in rows] for rows in found]
+            groups = [connection.execute(statement, (prefix, successor(prefix))).fetchall() for prefix in prefixes]
+        return [[Entry(bytes(key), bytes(value)) for key, value in rows] for rows in groups]
 
     def page(self, prefix: bytes, after: bytes, limit: int) -> list[Entry]:
         """See the interface."""
@@ -193,8 +193,8 @@ class EmbeddedBackend:
     def _opened(self) -> sqlite3.Connection:
         """The connection to the file that is at the path now; another one may have replaced it."""
         try:
-            found = os.stat(self._path)
-            file = (found.st_dev, found.st_ino)
+            status = os.stat(self._path)
+            file = (status.st_dev, status.st_ino)
         except FileNotFoundError:
             file = None
         if self._connection is not None and file == self._file:
@@ -210,8 +210,8 @@ class EmbeddedBackend:
         except BaseException:
             connection.close()
             raise
-        found = os.stat(self._path)
-        self._connection, self._file = connection, (found.st_dev, found.st_ino)
+        status = os.stat(self._path)
+        self._connection, self._file = connection, (status.st_dev, status.st_ino)
         return connection
 
     def _drop(self) -> None:

@@ -25,6 +25,7 @@ from entrepot_cluster.directory.backends.etcd_gateway import (
     from_base64,
 )
 from entrepot_cluster.directory.backends.etcd_watch import LEASES, EtcdSubscription
+from entrepot_cluster.directory.backends.etcd_windows import Windows
 from entrepot_cluster.directory.backends.interface import (
     Entry,
     Lease,
@@ -59,8 +60,8 @@ class EtcdBackend:
 
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See the interface."""
-        found = self._ranges([{"key": self._text(key)} for key in keys])
-        return [entries[0].value if entries else None for entries in found]
+        entries_by_key = self._ranges([{"key": self._text(key)} for key in keys])
+        return [entries[0].value if entries else None for entries in entries_by_key]
 
     def read_prefixes(self, prefixes: Sequence[bytes]) -> list[list[Entry]]:
         """See the interface."""
@@ -68,10 +69,15 @@ class EtcdBackend:
 
     def page(self, prefix: bytes, after: bytes, limit: int) -> list[Entry]:
         """See the interface."""
-        request = self._range(prefix) | {"limit": str(limit)}
-        if after:
-            request["key"] = self._text(after + b"\x00")
-        return self._entries(self._gateway.call("kv/range", request))
+        page: list[Entry] = []
+        windows = Windows(prefix, after)
+        while not windows.exhausted and len(page) < limit:
+            left = limit - len(page)
+            request = {"key": self._text(windows.begin), "range_end": self._text(windows.end), "limit": str(left)}
+            response = self._gateway.call("kv/range", request)
+            page += self._entries(response)
+            windows.advance(int(response.get("count", 0)), left)
+        return page
 
     def write(self, lease: Lease, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
         """See the interface."""
@@ -192,11 +198,11 @@ class EtcdBackend:
     def _ranges(self, requests: Sequence[dict[str, Any]]) -> list[list[Entry]]:
         if len(requests) == 1:
             return [self._entries(self._gateway.call("kv/range", requests[0]))]
-        found: list[list[Entry]] = []
+        results: list[list[Entry]] = []
         for part in _portions([{"request_range": request} for request in requests]):
             response = self._gateway.call("kv/txn", {"success": part})
-            found += [self._entries(result.get("response_range", {})) for result in response["responses"]]
-        return found
+            results += [self._entries(result.get("response_range", {})) for result in response["responses"]]
+        return results
 
     def _entries(self, response: dict[str, Any]) -> list[Entry]:
         skip = len(self._prefix)

@@ -17,6 +17,7 @@ import urllib3
 from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError
 
 _PART_BYTES = 1 << 18
+_CONNECTIONS = 32  # kept; more are opened if needed
 _MAX_RESPONSE_BYTES = 256 << 20
 _MAX_LINE_BYTES = 64 << 20
 # Codes of gRPC, as the gateway reports them.
@@ -65,9 +66,9 @@ class EtcdGateway:
         self._first = 0  # index of the endpoint that responded last; guarded by _lock
         self._token = ""  # guarded by _lock
         self._pools: list[urllib3.HTTPConnectionPool] = [
-            urllib3.HTTPSConnectionPool(host, port, maxsize=8, ssl_context=access.tls)
+            urllib3.HTTPSConnectionPool(host, port, maxsize=_CONNECTIONS, ssl_context=access.tls)
             if access.tls is not None
-            else urllib3.HTTPConnectionPool(host, port, maxsize=8)
+            else urllib3.HTTPConnectionPool(host, port, maxsize=_CONNECTIONS)
             for host, port in access.endpoints
         ]
 

@@ -183,8 +183,8 @@ class RedisBackend:
             with self._redis.pipeline(transaction=False) as pipeline:
                 for prefix in prefixes:
                     pipeline.zrangebylex(self._keys[0], *_bounds(prefix))
-                found: list[list[bytes]] = pipeline.execute()
-                return found
+                members: list[list[bytes]] = pipeline.execute()
+                return members
 
         return [[_entry(member) for member in members] for members in self._guarded(ask)]
 
@@ -193,10 +193,10 @@ class RedisBackend:
         low, high = _bounds(prefix)
         if after:
             low = b"[" + successor(after)
-        found: list[bytes] = self._guarded(
+        members: list[bytes] = self._guarded(
             lambda: cast("list[bytes]", self._redis.zrangebylex(self._keys[0], low, high, start=0, num=limit))
         )
-        return [_entry(member) for member in found]
+        return [_entry(member) for member in members]
 
     def write(self, lease: Lease, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
         """See the interface."""

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 START_SECONDS = 30.0
 END_SECONDS = 20.0
 
@@ -34,6 +32,10 @@ def accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+class NoServer(RuntimeError):
+    """A server cannot be started; the message says why."""
+
+
 class Server:
     """A process that serves on a port; :meth:`command` and :meth:`ready` are the kind's own."""
 
@@ -43,6 +45,12 @@ class Server:
         self.folder = Path(tempfile.mkdtemp(prefix="dir-"))
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process ID; it must be running."""
+        assert self._process is not None
+        return self._process.pid
 
     def command(self) -> Sequence[str]:
         """The command line."""
@@ -57,10 +65,10 @@ class Server:
         return f"{self.scheme}://127.0.0.1:{self.port}/{name}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it answers; raises NoServer."""
         program = shutil.which(self.command()[0])
         if program is None:
-            pytest.fail(f"{self.command()[0]} is not on this machine; `make setup` says which package has it")
+            raise NoServer(f"{self.command()[0]} is not on this machine; `make setup` says which package has it")
         log = self.folder / "log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -69,7 +77,7 @@ class Server:
         end = time.monotonic() + START_SECONDS
         while not (accepts(self.port) and self.ready()):
             if self._process.poll() is not None or time.monotonic() > end:
-                pytest.fail(f"{program} does not come up:\n{log.read_text(errors='replace')[-5000:]}")
+                raise NoServer(f"{program} does not come up:\n{log.read_text(errors='replace')[-5000:]}")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -101,21 +109,25 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _signal(self, number: int) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
 
 
 class EtcdServer(Server):
-    """One etcd, without TLS or users."""
+    """One etcd, without TLS or users.
+
+    Args:
+        quick: with elections as short as etcd allows, so that leases may last two seconds, and a restart takes little.
+    """
 
     scheme = "etcd"
 
-    def __init__(self) -> None:
+    def __init__(self, *, quick: bool = True) -> None:
         super().__init__()
         self._peer_port = free_port()
+        self._quick = quick
 
     def command(self) -> Sequence[str]:
-        """See the base class; without fsync being off, which etcd 3.4 has no option for."""
+        """See the base class."""
         client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self._peer_port}"
         return [
             "etcd",
@@ -125,10 +137,8 @@ class EtcdServer(Server):
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
-            # As short as it allows, so that leases may last two seconds and a restart takes little.
-            "--heartbeat-interval=50",
-            "--election-timeout=500",
             "--log-level=error",
+            *(["--heartbeat-interval=50", "--election-timeout=500"] if self._quick else []),
         ]
 
     def ready(self) -> bool:
@@ -164,9 +174,9 @@ KINDS: dict[str, type[Server]] = {"etcd": EtcdServer, "redis": RedisServer}
 
 
 @contextmanager
-def running(kind: str) -> Iterator[Server]:
-    """A server of a kind, until the end of the block."""
-    server = KINDS[kind]()
+def running(kind: str, *, test: bool = True) -> Iterator[Server]:
+    """A server of a kind until the end of the block; ``test=False``: with its default settings."""
+    server = KINDS[kind]() if test or kind != "etcd" else EtcdServer(quick=False)
     try:
         server.start()
         yield server
