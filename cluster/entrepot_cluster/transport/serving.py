@@ -86,7 +86,7 @@ class ServerConnection:
         self._services = services
         self._sending = threading.Lock()  # held while a frame is sent
         self._working_since: float | None = None  # written by the serving thread
-        self._told = 0.0  # when the peer last heard from us; written with _sending held
+        self._last_notice = 0.0  # when the peer last heard from us; written with _sending held
 
     def serve(self, idle_seconds: float) -> None:
         """Answer requests until the peer closes the connection, or sends none for ``idle_seconds``.
@@ -122,8 +122,8 @@ class ServerConnection:
                 return
             if now - since > self._services.work_seconds:
                 self._link.interrupt()
-            elif now - self._told >= WORKING_SECONDS and self._link.has_room():
-                self._told = now
+            elif now - self._last_notice >= WORKING_SECONDS and self._link.has_room():
+                self._last_notice = now
                 self._link.send_frame(Kind.WORKING, 0)
         except EntrepotError:
             self._link.interrupt()  # the serving thread notices, and says so
