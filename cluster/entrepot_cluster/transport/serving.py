@@ -40,7 +40,7 @@ from entrepot_cluster.transport.links import Link
 from entrepot_cluster.transport.pins import PinnedObjects
 
 INLINE_BYTES = 256 << 10  # an object up to this size is sent at once; a larger one is read in pieces
-BATCH_BYTES = 512 << 10  # of payload, after which an OBJECTS frame is sent
+BATCH_BYTES = 1 << 20  # of payload, after which an OBJECTS frame is sent
 BATCH_BUFFERS = 512
 PIECE_BYTES = 512 << 10  # of one PIECE frame: its checksum is computed and checked while it is in the CPU's cache
 MAX_READ_BYTES = 1 << 30
@@ -144,20 +144,23 @@ class ServerConnection:
 
     def _fetch(self, request: int, wanted: Sequence[Wanted]) -> None:
         batch = _Batch()
+        source = self._services.source
         try:
             for index, item in enumerate(wanted):
+                self._working_since = time.monotonic()  # as _working() does, which would take longer than opening
                 try:
-                    with self._working():
-                        opened = self._services.source.open(item.id, item.generation)
+                    opened = source.open(item.id, item.generation)
                 except EntrepotError as error:
                     batch.add_failure(index, error)
                 else:
                     batch.add(index, item.id, opened)
+                self._working_since = None
                 if batch.full:
                     self._send(batch.frame(request, last=False))
                     batch.clear()
             self._send(batch.frame(request, last=True))
         finally:
+            self._working_since = None
             batch.clear()
 
     def _read(self, request: int, oid: bytes, generation: int, offset: int, length: int) -> None:
