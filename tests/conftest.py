@@ -32,7 +32,6 @@ sys.path.insert(0, str(Path(__file__).with_name("environments")))
 sys.path.insert(0, str(Path(__file__).with_name("plasma") / "wire"))
 sys.path.insert(0, str(Path(__file__).with_name("plasma_python") / "stock"))
 sys.path.insert(0, str(Path(__file__).with_name("cluster") / "network"))
-sys.path.insert(0, str(Path(__file__).with_name("cluster") / "transport"))
 
 import kubecp_build
 

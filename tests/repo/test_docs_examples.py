@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = [
     ("docs/admission.md", 0),
     ("docs/builders.md", 0),
+    ("docs/cluster-transport.md", 0),
     ("docs/codecs.md", 0),
     ("docs/collections.md", 0),
     ("docs/eviction.md", 0),

@@ -28,7 +28,7 @@ def resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str,
         StoreUnavailable: it is not known.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise StoreUnavailable(f"the host {host!r} of a gateway is not known: {error}") from error
-    return [(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in found]
+    return [(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in resolved]

@@ -155,7 +155,7 @@ def parse_header(data: bytes | bytearray | memoryview) -> Frame:
     if crc != expected:
         raise CorruptData(f"the header of a frame arrived with the CRC-32C {crc:08x}, and was sent with {expected:08x}")
     try:
-        known = Kind(kind)
+        parsed_kind = Kind(kind)
     except ValueError:
         raise CorruptData(f"the peer sent a frame of the unknown kind {kind}") from None
     if meta_bytes > MAX_META_BYTES:
@@ -164,7 +164,7 @@ def parse_header(data: bytes | bytearray | memoryview) -> Frame:
         raise CorruptData(
             f"the peer announced {payload_bytes} bytes of payload in a frame; at most {MAX_PAYLOAD_BYTES}"
         )
-    return Frame(known, flags, request, meta_bytes, payload_bytes, payload_crc, meta_crc)
+    return Frame(parsed_kind, flags, request, meta_bytes, payload_bytes, payload_crc, meta_crc)
 
 
 def check_meta(meta: bytes | bytearray | memoryview, frame: Frame) -> None:
@@ -241,7 +241,8 @@ def parse_records(meta: bytes | bytearray | memoryview, wanted: Sequence[Wanted]
     Raises:
         CorruptData: it does not parse, answers what was not asked, exceeds a limit or does not describe the payload.
     """
-    view, offset, records, inline_bytes = memoryview(meta), 0, [], 0
+    view, offset, inline_bytes = memoryview(meta), 0, 0
+    records: list[Record] = []
     while offset < len(view):
         if len(view) - offset < _RECORD.size:
             raise CorruptData("the record of an object is cut off")
@@ -279,7 +280,8 @@ def parse_records(meta: bytes | bytearray | memoryview, wanted: Sequence[Wanted]
 
 def pack_map(values: dict[str, Any]) -> bytes:
     """A small message."""
-    return bytes(msgpack.packb(values, use_bin_type=True))
+    packed: Any = msgpack.packb(values, use_bin_type=True)
+    return bytes(packed)
 
 
 def parse_map(data: bytes | bytearray | memoryview) -> dict[str, Any]:

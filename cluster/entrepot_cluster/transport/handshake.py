@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from entrepot.errors import AccessDenied, CorruptData, EntrepotError, InstanceLost
 
@@ -151,7 +151,7 @@ def welcome(link: Link, own: Identity, security: TransportSecurity) -> Introduce
     return Introduced(peer, version)
 
 
-def refuse(link: Link, error: EntrepotError, cause: BaseException | None = None) -> None:
+def refuse(link: Link, error: EntrepotError, cause: BaseException | None = None) -> NoReturn:
     """Tell the peer why it is refused, and raise that error."""
     link.send_frame(Kind.ERROR, 0, pack_error(error), last=True)
     raise error from cause

@@ -135,9 +135,9 @@ class _TlsContexts:
         with self._lock:
             try:
                 stamp = tuple(_stamp(path) for path in (files.certificate, files.key, files.ca))
-                known = self._made.get(server)
-                if known is not None and known[0] == stamp:
-                    return known[1]
+                made = self._made.get(server)
+                if made is not None and made[0] == stamp:
+                    return made[1]
                 context = _context(files, server=server)
             except (OSError, ValueError) as error:  # an SSLError is an OSError
                 raise AccessDenied(

@@ -40,7 +40,7 @@ from entrepot_cluster.transport.links import Link
 from entrepot_cluster.transport.pins import PinnedObjects
 
 INLINE_BYTES = 256 << 10  # an object up to this size is sent at once; a larger one is read in pieces
-BATCH_BYTES = 512 << 10  # of payload, after which an OBJECTS frame is sent
+BATCH_BYTES = 1 << 20  # of payload, after which an OBJECTS frame is sent
 BATCH_BUFFERS = 512
 PIECE_BYTES = 512 << 10  # of one PIECE frame: its checksum is computed and checked while it is in the CPU's cache
 MAX_READ_BYTES = 1 << 30
@@ -86,7 +86,7 @@ class ServerConnection:
         self._services = services
         self._sending = threading.Lock()  # held while a frame is sent
         self._working_since: float | None = None  # written by the serving thread
-        self._told = 0.0  # when the peer last heard from us; written with _sending held
+        self._last_notice = 0.0  # when the peer last heard from us; written with _sending held
 
     def serve(self, idle_seconds: float) -> None:
         """Answer requests until the peer closes the connection, or sends none for ``idle_seconds``.
@@ -122,8 +122,8 @@ class ServerConnection:
                 return
             if now - since > self._services.work_seconds:
                 self._link.interrupt()
-            elif now - self._told >= WORKING_SECONDS and self._link.has_room():
-                self._told = now
+            elif now - self._last_notice >= WORKING_SECONDS and self._link.has_room():
+                self._last_notice = now
                 self._link.send_frame(Kind.WORKING, 0)
         except EntrepotError:
             self._link.interrupt()  # the serving thread notices, and says so
@@ -144,20 +144,23 @@ class ServerConnection:
 
     def _fetch(self, request: int, wanted: Sequence[Wanted]) -> None:
         batch = _Batch()
+        source = self._services.source
         try:
             for index, item in enumerate(wanted):
+                self._working_since = time.monotonic()  # as _working() does, which would take longer than opening
                 try:
-                    with self._working():
-                        opened = self._services.source.open(item.id, item.generation)
+                    opened = source.open(item.id, item.generation)
                 except EntrepotError as error:
                     batch.add_failure(index, error)
                 else:
                     batch.add(index, item.id, opened)
+                self._working_since = None
                 if batch.full:
                     self._send(batch.frame(request, last=False))
                     batch.clear()
             self._send(batch.frame(request, last=True))
         finally:
+            self._working_since = None
             batch.clear()
 
     def _read(self, request: int, oid: bytes, generation: int, offset: int, length: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,9 @@ from entrepot_cluster.transport.endpoints import ObjectHeader, ObjectSink, Recep
 from entrepot_cluster.transport.links import Link
 
 READ_BYTES = 4 << 20  # of a large object, in one request
-# At most as many threads receive small objects: that takes the interpreter's lock more than it waits for bytes.
-SMALL_THREADS = 2
+# At most as many threads receive small objects, because that takes the interpreter's lock more than it waits for bytes:
+# on two cores, where the stores and the sender also run, a second thread makes it slower.
+SMALL_THREADS = max(1, min(2, len(os.sched_getaffinity(0)) // 2))
 
 
 @dataclass(slots=True, eq=False)

@@ -79,7 +79,8 @@ class Host:
         )
         if done.returncode:
             raise RuntimeError(f"{' '.join(arguments)} on {self.name} exited with {done.returncode}: {done.stderr}")
-        return done.stdout
+        output: str = done.stdout
+        return output
 
     def set_rate(self, rate: str) -> None:
         """Hold what this host sends to a rate in the notation of tc, such as ``"5gbit"``; empty: no limit."""

@@ -88,12 +88,12 @@ def test_a_rate_holds_and_can_be_changed(hosts: tuple[Host, Host]) -> None:
 
 def test_directions_are_cut_and_healed(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
-    for host, fault in (
-        (first, lambda: first.block_to(second)),
-        (first, lambda: first.block_from(second)),
-        (second, lambda: second.block_from(first)),
+    for host, block, other in (
+        (first, first.block_to, second),
+        (first, first.block_from, second),
+        (second, second.block_from, first),
     ):
-        fault()
+        block(other)
         with pytest.raises(RuntimeError, match="timed out"):
             _seconds(first, second, 100)
         host.heal()

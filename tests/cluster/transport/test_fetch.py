@@ -204,7 +204,12 @@ def test_a_fetch_that_ends_early_gives_everything_back(
         outcomes = fetch(peer, wanted([large]), StoreSink(sink), timeout=0.3)
     else:
         work = Fetch(peer, wanted([large]), StoreSink(sink))
-        threading.Thread(target=lambda: (slow.asked.wait(30), work.cancel())).start()
+
+        def cancel() -> None:
+            assert slow.asked.wait(30)
+            work.cancel()
+
+        threading.Thread(target=cancel).start()
         outcomes = work.run()
     slow.go_on.set()
     assert isinstance(outcomes[0].error, Timeout)
@@ -231,12 +236,12 @@ class Requests:
 
     def have(self, wanted: Sequence[Wanted]) -> list[Held | None]:
         """What is here."""
-        found: list[Held | None] = []
+        held: list[Held | None] = []
         for item in wanted:
             generation = raw_objects.generation_of(self.store, entrepot.ObjectID(item.id))
             size = 0 if generation is None else raw_objects.size_of(self.store, entrepot.ObjectID(item.id))
-            found.append(None if generation is None else Held(generation, size))
-        return found
+            held.append(None if generation is None else Held(generation, size))
+        return held
 
     def pull(self, wanted: Sequence[Wanted], address: str, instance: str) -> list[EntrepotError | None]:
         """Fail for every second one."""
