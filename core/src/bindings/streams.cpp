@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bindings/common.h"
+#include "bindings/items.h"
 #include "bindings/py_client.h"
 
 namespace entrepot::bindings {
@@ -52,6 +53,32 @@ void append(PyClient& client, std::uint64_t writer, const nb::bytes& id, const n
   const bool interrupted = PyErr_Occurred() != nullptr;
   if (appended.is_ok() || (place == ChunkPlace::kInStream && !interrupted)) return;
   raise(appended);
+}
+
+// Puts a new object and appends it: with one request if there is room. Unless that succeeds, nothing of it is left.
+void put_chunk(PyClient& client, std::uint64_t writer, const nb::bytes& next, const nb::tuple& fields,
+               double memory_timeout, double timeout) {
+  const auto id = nb::cast<nb::bytes>(fields[0]);
+  ChunkPut chunk{writer, id_from(next)};
+  PutResult result;
+  {
+    Exports exports;  // until it is stored, not while it waits for room
+    PutItem item = item_from(fields, exports);
+    item.chunk = &chunk;
+    const std::uint32_t wait_ms = milliseconds(memory_timeout);
+    result = client.run([&](const Attachment& attachment) {
+      chunk.appended = false;
+      return client.reconnecting_client().put(attachment, std::span(&item, 1), wait_ms, signal_interrupt()).front();
+    });
+  }
+  if (result.status.is_ok()) {
+    if (!chunk.appended) append(client, writer, id, next, timeout);
+    return;
+  }
+  const auto attachment = client.reconnecting_client().attachment();
+  const ChunkPlace place =
+      without_gil([&] { return give_up_chunk(*attachment->client, writer, id_from(id), result.status); });
+  if (place != ChunkPlace::kInStream || PyErr_Occurred() != nullptr) raise(result.status);
 }
 
 nb::object next(PyClient& client, std::uint64_t reader, std::optional<std::uint64_t> done, double timeout) {
@@ -97,6 +124,8 @@ void add_streams(nb::class_<PyClient>& cls) {
             }));
           },
           nb::arg("stream"), nb::arg("next"))
+      .def("put_chunk", &put_chunk, nb::arg("writer"), nb::arg("next"), nb::arg("item"), nb::arg("memory_timeout"),
+           nb::arg("timeout"))
       .def("append_chunk", &append, nb::arg("writer"), nb::arg("id"), nb::arg("next"), nb::arg("timeout"))
       .def(
           "close_stream_writer",

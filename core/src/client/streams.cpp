@@ -1,6 +1,7 @@
 #include "client/streams.h"
 
 #include <memory>
+#include <span>
 
 #include "base/text.h"
 
@@ -17,6 +18,15 @@ std::optional<CallOptions> closing_options(Rpc& rpc) {
   options.only_on = rpc.current_connection();
   if (!options.only_on || options.only_on->broken()) return std::nullopt;
   return options;
+}
+
+ChunkPlace withdraw(Rpc& rpc, std::uint64_t writer, const IdBytes& id) {
+  const auto options = closing_options(rpc);
+  if (!options) return ChunkPlace::kNotInStream;
+  const auto withdrawn =
+      rpc.request_reply<WithdrawChunkReply>(MessageType::kWithdrawChunk, WithdrawChunkRequest{writer, id}, *options);
+  if (!withdrawn.is_ok()) return ChunkPlace::kUnknown;
+  return withdrawn->appended != 0 ? ChunkPlace::kInStream : ChunkPlace::kNotInStream;
 }
 
 }  // namespace
@@ -60,12 +70,15 @@ AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, co
   if (appended.is_ok()) return {Status::ok(), ChunkPlace::kInStream};
   if (appended.code() != Code::kTimeout) return {appended.status(), ChunkPlace::kNotInStream};
   // Also after an interrupt, or if the daemon is late: then the request may still wait, or just have been served.
-  const auto options = closing_options(rpc);
-  if (!options) return {appended.status(), ChunkPlace::kNotInStream};
-  const auto withdrawn =
-      rpc.request_reply<WithdrawChunkReply>(MessageType::kWithdrawChunk, WithdrawChunkRequest{writer, id}, *options);
-  if (!withdrawn.is_ok()) return {appended.status(), ChunkPlace::kUnknown};
-  return {appended.status(), withdrawn->appended != 0 ? ChunkPlace::kInStream : ChunkPlace::kNotInStream};
+  return {appended.status(), withdraw(rpc, writer, id)};
+}
+
+ChunkPlace give_up_chunk(Client& client, std::uint64_t writer, const IdBytes& id, const Status& why) {
+  ChunkPlace place = ChunkPlace::kNotInStream;
+  if (why.code() == Code::kStoreUnavailable) return place;  // the daemon deletes it with the connection
+  if (why.code() == Code::kTimeout) place = withdraw(client, writer, id);
+  if (place == ChunkPlace::kNotInStream) static_cast<void>(client.remove(std::span(&id, 1), {}).is_ok());
+  return place;
 }
 
 Status close_stream_writer(Rpc& rpc, std::uint64_t writer, const Interrupt& interrupt) {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "base/utf8.h"
+#include "daemon/sealing.h"
 
 namespace entrepot {
 namespace {
@@ -72,6 +74,26 @@ void StreamRequests::append(Request& request) {
                             if (!appended.is_ok()) return held.refuse(appended.status());
                             held.reply(AppendChunkReply{*appended});
                           });
+}
+
+void StreamRequests::put_chunk(Request& request) {
+  PutChunkRequest body;
+  if (!request.read(body)) return;
+  std::vector<SealObject> objects;
+  objects.push_back(std::move(body.object));
+  const IdBytes id = objects.front().id;
+  seal_objects(store_, request, std::move(objects),
+               [this, origin = request.origin(), writer = body.writer, next = body.next, id](
+                   auto& to, std::vector<SealResult> results) {
+                 PutChunkReply reply{std::move(results.front())};
+                 if (reply.sealed.code == Code::kOk) {
+                   if (const auto position = store_.streams().append_at_once(origin, writer, id, next)) {
+                     reply.appended = 1;
+                     reply.position = *position;
+                   }
+                 }
+                 to.reply(reply);
+               });
 }
 
 void StreamRequests::withdraw(Request& request) {

@@ -11,7 +11,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 6;          // peers one minor version older or newer are served
+inline constexpr std::uint16_t kProtocolMinor = 7;          // peers one minor version older or newer are served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -65,6 +65,7 @@ enum class MessageType : std::uint16_t {
   kNextChunk = 60,
   kChunkDone = 61,
   kStreamState = 62,
+  kPutChunk = 63,  // since 1.7
   kFork = 43,  // sent by the parent: a second registration, for a forked child
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/id.h"
 #include "net/frame.h"
+#include "net/object_messages.h"
 
 namespace entrepot {
 
@@ -115,6 +116,26 @@ struct AppendChunkReply {
   template <class V>
   void fields(V& v) {
     v(position);
+  }
+};
+// PutChunk (since 1.7): Seal of one object, and AppendChunk in the same step unless it would have to wait, or be refused.
+// What was sealed and not appended is appended by AppendChunk, which waits, or says why it cannot.
+struct PutChunkRequest {
+  std::uint64_t writer = 0;
+  IdBytes next{};  // as above
+  SealObject object;
+  template <class V>
+  void fields(V& v) {
+    v(writer, next, object);
+  }
+};
+struct PutChunkReply {
+  SealResult sealed;
+  std::uint8_t appended = 0;
+  std::uint64_t position = 0;  // of a chunk that was appended
+  template <class V>
+  void fields(V& v) {
+    v(sealed, appended, position);
   }
 };
 // WithdrawChunk: ends the writer's append that waits, if one does; whether the object is or was a chunk.

@@ -244,9 +244,33 @@ void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, cons
   if (timeout_ms == 0) answer_overdue(now);  // a request that does not wait is answered now
 }
 
+std::optional<std::uint64_t> StreamTable::append_at_once(const RequestOrigin& origin, std::uint64_t writer,
+                                                         const IdBytes& id, const IdBytes& next) {
+  const Result<End*> looked_up = end_of(origin, writer, true);
+  if (!looked_up.is_ok()) return std::nullopt;
+  End& end = **looked_up;
+  const EntryPtr entry = end.entry;
+  if (id == end.withdrawn && id != IdBytes{}) {
+    delete_unless_chunk(id);
+    return std::nullopt;
+  }
+  if (end.append_done || !entry->appends.empty() || !entry->stream.has_room()) return std::nullopt;
+  const std::optional<std::uint32_t> generation = parts_.objects.generation(id);
+  if (!generation || !chunks_.insert(id).second) return std::nullopt;
+  end.id = id;
+  end.next = next;
+  const std::uint64_t position = add_chunk(end, *generation);
+  advance(*entry);
+  run_answers();
+  return position;
+}
+
 Result<bool> StreamTable::withdraw(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id) {
   ASSIGN_OR_RETURN(End* const end, end_of(origin, writer, true));
-  if (end->id != id) return false;
+  if (end->id != id) {
+    end->withdrawn = id;
+    return false;
+  }
   if (end->append_done) {
     refuse_append(*end, Status(Code::kTimeout, "it was withdrawn while it waited for room", true));
     stop_waiting(writer, *end);
@@ -320,6 +344,12 @@ Status StreamTable::chunk_done(const RequestOrigin& origin, std::uint64_t reader
 
 // ---- what waits ----
 
+std::uint64_t StreamTable::add_chunk(End& writer, std::uint32_t generation) {
+  parts_.budget.charge(BudgetItem::kHeap, kHeapBytesPerChunk);
+  writer.appended = true;
+  return writer.entry->stream.append(writer.id, generation);
+}
+
 void StreamTable::advance(Entry& entry) {
   Stream& stream = entry.stream;
   const Status state = stream.check();
@@ -336,9 +366,7 @@ void StreamTable::advance(Entry& entry) {
                                                   "room in ", stream.name())));
       end.append_done = nullptr;
     } else {
-      parts_.budget.charge(BudgetItem::kHeap, kHeapBytesPerChunk);
-      end.appended = true;
-      answer(std::move(end.append_done), stream.append(end.id, *generation));
+      answer(std::move(end.append_done), add_chunk(end, *generation));
       end.append_done = nullptr;
     }
     stop_waiting(number, end);
