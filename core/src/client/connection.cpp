@@ -99,19 +99,6 @@ void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
   }
 }
 
-void Connection::announce_request() {
-  FrameRings* const rings = rings_.load(std::memory_order_acquire);
-  if (rings == nullptr || broken()) return;
-  Status sent;
-  {
-    const std::unique_lock lock(send_mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || !rings->request_producer.wake()) return;
-    // From here on others take it for awake, so it must be woken.
-    sent = send_locked(frame_header(MessageType::kRingFilled, 0, 0), {}, {});
-  }
-  if (!sent.is_ok()) close(sent);
-}
-
 // If the daemon refuses or does not answer in time, or this process has no memory or descriptors for them, requests use
 // the socket, as before; the daemon uses the rings only once the client does.
 void Connection::open_rings() {

@@ -48,9 +48,6 @@ class Connection {
   // Sends a message without an answer. It is a hint, and is dropped if sending would block.
   void post(MessageType type, std::span<const std::uint8_t> body);
 
-  // Wakes the daemon if it sleeps, so that it is awake when the caller's next request comes, some 10 us later. A hint.
-  void announce_request();
-
   // Remembers the daemon's process, for the error if it does not answer later, and what it supports.
   void set_daemon(std::uint32_t pid, std::uint16_t protocol_minor) {
     daemon_.store(pid, std::memory_order_relaxed);

@@ -17,7 +17,6 @@ constexpr std::uint64_t kTrimBlobBytes = 1U << 20;  // a larger blob is not kept
 constexpr std::uint64_t kBatchBytes = 8U << 20;     // limit of trees and inline payloads in one Seal
 constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
 constexpr std::uint16_t kPutChunkSinceMinor = 7;
-constexpr std::uint64_t kAnnouncedCopyBytes = 5U << 18;  // a copy that takes less time than the daemon polls
 
 }  // namespace
 
@@ -40,9 +39,6 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
     next.item = &item;
     plan_put(item, next);
     more += next.copy_bytes;
-  }
-  if (more != 0 && more <= kAnnouncedCopyBytes && items.front().chunk != nullptr) {  // a reader may wait for it
-    if (const std::shared_ptr<Connection> to = current_connection()) to->announce_request();
   }
   std::vector<PutPlan> filled;
   filled.reserve(plan.size());
