@@ -24,6 +24,10 @@ class Filler {
   void operator()(Ts&... values) {
     (fill(values), ...);
   }
+  template <class... Ts>
+  void appended(Ts&... values) {
+    (fill(values), ...);
+  }
 
  private:
   template <WireNumber T>
@@ -202,8 +206,39 @@ class Session {
         return send(peer, MessageType::kList, ListRequest{});
       case 30:
         return send(peer, MessageType::kInfo, InfoRequest{});
+      default: {
+        const int which = input_.byte() % 15;
+        return which < 3 ? send_about_memory(peer, which) : send_about_streams(peer, which);
+      }
+    }
+  }
+
+  void send_about_streams(Peer& peer, int which) {
+    switch (which) {
+      case 3:
+        return send(peer, MessageType::kOpenStream, OpenStreamRequest{});
+      case 4:
+        return send(peer, MessageType::kOpenStreamWriter, OpenStreamWriterRequest{});
+      case 5:
+        return send(peer, MessageType::kOpenStreamReader, OpenStreamReaderRequest{});
+      case 6:
+      case 7:
+        return send(peer, MessageType::kPutChunk, PutChunkRequest{});
+      case 8:
+        return send(peer, MessageType::kAppendChunk, AppendChunkRequest{});
+      case 9:
+        return send(peer, MessageType::kWithdrawChunk, WithdrawChunkRequest{});
+      case 10:
+        return send(peer, MessageType::kNextChunk, NextChunkRequest{});
+      case 11:
+        return send(peer, MessageType::kChunkDone, ChunkDoneRequest{});
+      case 12:
+        return send(peer, MessageType::kCloseStreamWriter, CloseStreamWriterRequest{});
+      case 13:
+        return send(peer, MessageType::kCloseStreamReader, CloseStreamReaderRequest{});
       default:
-        return send_about_memory(peer, input_.byte() % 3);
+        if (input_.byte() % 2 == 0) return send(peer, MessageType::kStreamState, StreamStateRequest{});
+        return send(peer, MessageType::kRemoveStream, RemoveStreamRequest{});
     }
   }
 
@@ -248,7 +283,7 @@ class Session {
 
   void learn(std::uint64_t number) {
     numbers_.push_front(number);
-    if (numbers_.size() > 24) numbers_.pop_back();
+    if (numbers_.size() > 32) numbers_.pop_back();
   }
   void read_answers(Peer& peer) {
     if (!peer.socket.valid()) return;
@@ -272,6 +307,7 @@ class Session {
         FuzzInput numbers(body.data(), body.size());
         for (int i = 0; i < 3 && numbers.remaining() >= 4; ++i)  // handles come first in every answer
           learn(numbers.number<std::uint32_t>());
+        if (body.size() >= 8) learn(FuzzInput(body.data(), body.size()).number<std::uint64_t>());  // of a stream's end
         LeaseReply lease;
         if (body.size() == 33 && from_wire(body, lease)) {
           learn(lease.offset);
@@ -327,6 +363,33 @@ class Session {
 
 }  // namespace
 
+// A stream with a writer and a reader, and a chunk that is sealed, appended, given out and consumed. `session`: place of
+// the session among the numbers learned. 0x80 + n is the one that was learned n numbers ago, once 32 are known.
+Bytes stream_steps(std::uint8_t session) {
+  const Bytes all_ones(9, 0xff);  // the largest number
+  const auto place = [](int ago) { return static_cast<std::uint8_t>(0x80 + ago); };
+  Bytes input(10, 11);  // so many requests for the status that 32 numbers are known
+  append(input, {21, 1, 1, 0, 0, 0, 0, 2});
+  append(input, {31, 3, place(session), 1, 1, 2, 1, 2, 0, 0, 1});  // OpenStream
+  append(input, {31, 4, place(0), 3, 1});                          // OpenStreamWriter: stream, next ID
+  append(input, {31, 6, place(0), 4, 3, place(session + 7), 0, 0, 0, 1, 0, 0, 0, 0});  // PutChunk: writer, next, object
+  append(input, all_ones);                                                             // no pin
+  append(input, {1});
+  append(input, {31, 8, place(4), 3, 10, 4, 1});    // AppendChunk: writer, ID, timeout, next ID
+  append(input, {31, 5, place(7), 1, 1, 1});        // OpenStreamReader: stream, group, late
+  append(input, {31, 10, place(0)});                // NextChunk: reader,
+  append(input, all_ones);                          // nothing is done,
+  append(input, {10, 1});                           // timeout
+  append(input, {31, 10, place(4), 0, 0, 1});       // NextChunk: the first one is done
+  append(input, {31, 11, place(4), 0, 1});          // ChunkDone
+  append(input, {31, 9, place(12), 4, 1});          // WithdrawChunk: writer, ID
+  append(input, {31, 14, 0, place(15), 1});         // StreamState
+  append(input, {31, 12, place(16), 0, 0, 1});      // CloseStreamWriter
+  append(input, {31, 13, place(8), 1});             // CloseStreamReader
+  append(input, {31, 14, 1, place(session), 1, 1});  // RemoveStream, of another session
+  return input;
+}
+
 // Steps whose bytes the filler turns into a lease, a session, sealed objects and what follows.
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
@@ -350,6 +413,8 @@ std::vector<Bytes> seeds() {
     append(input, {10, 1, 42, 4, 0xff, 0x7f, 3, 19, 1, 1, 1});
     all.push_back(input);
   }
+  for (std::uint8_t session = 0; session < 4; ++session)
+    all.push_back(stream_steps(session));
   return all;
 }
 

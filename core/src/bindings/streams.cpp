@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bindings/common.h"
+#include "bindings/items.h"
 #include "bindings/py_client.h"
 
 namespace entrepot::bindings {
@@ -23,15 +24,16 @@ using Attachment = ReconnectingClient::Attachment;
 
 nb::tuple open(PyClient& client, std::uint64_t session, const std::string& name, std::uint8_t how,
                std::uint32_t capacity, std::uint32_t writers, std::optional<bool> keeps,
-               const std::vector<std::string>& groups) {
-  OpenStreamRequest request{0, name, how, capacity, writers, 0, groups};
+               const std::vector<std::string>& groups, std::uint64_t capacity_bytes) {
+  OpenStreamRequest request{0, name, how, capacity, writers, 0, groups, capacity_bytes};
   if (keeps) request.keeps = *keeps ? 1 : 2;
   const OpenStreamReply opened = check(client.run([&](const Attachment& attachment) -> Result<OpenStreamReply> {
     ASSIGN_OR_RETURN(request.session,
                      client.reconnecting_client().session_number(attachment, session, signal_interrupt()));
     return open_stream(*attachment.client, request, signal_interrupt());
   }));
-  return nb::make_tuple(opened.stream, opened.capacity, opened.writers, opened.keeps != 0, opened.created != 0);
+  return nb::make_tuple(opened.stream, opened.capacity, opened.writers, opened.keeps != 0, opened.created != 0,
+                        opened.capacity_bytes);
 }
 
 // Deletes the object if the stream does not take it.
@@ -54,21 +56,55 @@ void append(PyClient& client, std::uint64_t writer, const nb::bytes& id, const n
   raise(appended);
 }
 
+// Puts a new object and appends it: with one request if there is room. Unless that succeeds, nothing of it is left.
+void put_chunk(PyClient& client, std::uint64_t writer, const nb::bytes& next, const nb::tuple& fields,
+               double memory_timeout, double timeout) {
+  const auto id = nb::cast<nb::bytes>(fields[0]);
+  ChunkPut chunk{writer, id_from(next)};
+  PutResult result;
+  {
+    Exports exports;  // until it is stored, not while it waits for room
+    PutItem item = item_from(fields, exports);
+    item.chunk = &chunk;
+    const std::uint32_t wait_ms = milliseconds(memory_timeout);
+    result = client.run([&](const Attachment& attachment) {
+      chunk.appended = false;
+      return client.reconnecting_client().put(attachment, std::span(&item, 1), wait_ms, signal_interrupt()).front();
+    });
+  }
+  if (result.status.is_ok()) {
+    if (!chunk.appended) append(client, writer, id, next, timeout);
+    return;
+  }
+  const auto attachment = client.reconnecting_client().attachment();
+  const ChunkPlace place =
+      without_gil([&] { return give_up_chunk(*attachment->client, writer, id_from(id), result.status); });
+  if (place != ChunkPlace::kInStream || PyErr_Occurred() != nullptr) raise(result.status);
+}
+
 nb::object next(PyClient& client, std::uint64_t reader, std::optional<std::uint64_t> done, double timeout) {
   const Wait wait = milliseconds(timeout);
-  const NextChunkReply chunk = check(client.run(wait.limit, [&](const Attachment& attachment) {
-    return next_chunk(*attachment.client, reader, done, wait, signal_interrupt());
-  }));
+  std::shared_ptr<SealedObject> object;
+  const NextChunkReply chunk =
+      check(client.run(wait.limit, [&](const Attachment& attachment) -> Result<NextChunkReply> {
+        ASSIGN_OR_RETURN(NextChunkReply given,
+                         next_chunk(*attachment.client, reader, done, wait, signal_interrupt()));
+        // Here, with what is at hand. Why it is not in memory is left to a get, which waits for it.
+        if (given.ended == 0) {
+          if (auto found = attachment.client->find(given.id); found.is_ok()) object = found.take();
+        }
+        return given;
+      }));
   if (chunk.ended != 0) return nb::none();
   return nb::make_tuple(chunk.position, nb::bytes(reinterpret_cast<const char*>(chunk.id.data()), chunk.id.size()),
-                        chunk.redelivered != 0);
+                        chunk.redelivered != 0, object ? nb::cast(std::move(object)) : nb::none());
 }
 
 }  // namespace
 
 void add_streams(nb::class_<PyClient>& cls) {
   cls.def("open_stream", &open, nb::arg("session"), nb::arg("name"), nb::arg("how"), nb::arg("capacity"),
-          nb::arg("writers"), nb::arg("keeps").none(), nb::arg("groups"))
+          nb::arg("writers"), nb::arg("keeps").none(), nb::arg("groups"), nb::arg("capacity_bytes"))
       .def(
           "remove_stream",
           [](PyClient& client, std::uint64_t session, const std::string& name) {
@@ -97,6 +133,8 @@ void add_streams(nb::class_<PyClient>& cls) {
             }));
           },
           nb::arg("stream"), nb::arg("next"))
+      .def("put_chunk", &put_chunk, nb::arg("writer"), nb::arg("next"), nb::arg("item"), nb::arg("memory_timeout"),
+           nb::arg("timeout"))
       .def("append_chunk", &append, nb::arg("writer"), nb::arg("id"), nb::arg("next"), nb::arg("timeout"))
       .def(
           "close_stream_writer",

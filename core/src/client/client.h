@@ -61,12 +61,20 @@ struct SourceBuffer {
   std::uint64_t length = 0;
 };
 
+// Makes an object the next chunk of a stream in the request that seals it; see client/streams.h.
+struct ChunkPut {
+  std::uint64_t writer = 0;
+  IdBytes next{};         // ID of the writer's chunk after it; all zero: unknown
+  bool appended = false;  // by that request; if not, append_chunk() appends it, waiting for room, or says why it cannot
+};
+
 struct PutItem : ObjectSpec {
   // Handles used by callers of ReconnectingClient, which resolves them into `session` and `locality_set`.
   std::uint64_t session_handle = 0;
   std::uint64_t set_handle = 0;
   bool fresh_id = false;              // random: nobody else can have sealed it
   std::vector<SourceBuffer> buffers;  // must not change until the put returns
+  ChunkPut* chunk = nullptr;          // of an item that is put by itself
 };
 
 struct PutResult {
@@ -289,6 +297,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   static void use_parts(const PutItem& item, PutPlan& plan);
   [[nodiscard]] Status take_parts(PutPlan& plan);
   void seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results, const Interrupt& interrupt);
+  [[nodiscard]] Result<SealReply> send_seal(std::span<PutPlan*> batch, const Interrupt& interrupt);
   [[nodiscard]] bool seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& results, const Interrupt& interrupt);
   [[nodiscard]] PutResult resolve_existing(const PutItem& item, const SealResult& sealed, const Interrupt& interrupt);
   [[nodiscard]] PutResult existing_result(const PutItem& item, const SealedObject& object, const Interrupt& interrupt);

@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint64_t kTrimBlobBytes = 1U << 20;  // a larger blob is not kept for less than half of it
 constexpr std::uint64_t kBatchBytes = 8U << 20;     // limit of trees and inline payloads in one Seal
 constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
+constexpr std::uint16_t kPutChunkSinceMinor = 7;
 
 }  // namespace
 
@@ -216,14 +217,30 @@ void Client::seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results
   if (keep_sealing) flush();
 }
 
-bool Client::seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& results, const Interrupt& interrupt) {
+Result<SealReply> Client::send_seal(std::span<PutPlan*> batch, const Interrupt& interrupt) {
+  CallOptions options;
+  options.interrupt = interrupt;
+  ChunkPut* const chunk = batch.front()->item->chunk;
+  const std::shared_ptr<Connection> connection = chunk != nullptr ? current_connection() : nullptr;
+  if (connection && connection->protocol_minor() >= kPutChunkSinceMinor) {
+    ASSIGN_OR_RETURN(PutChunkReply put,
+                     request_reply<PutChunkReply>(
+                         MessageType::kPutChunk,
+                         PutChunkRequest{chunk->writer, chunk->next, std::move(batch.front()->seal)}, options));
+    chunk->appended = put.appended != 0;
+    SealReply reply;
+    reply.results.push_back(std::move(put.sealed));
+    return reply;
+  }
   SealRequest request;
   request.objects.reserve(batch.size());
   for (PutPlan* next : batch)
     request.objects.push_back(std::move(next->seal));
-  CallOptions options;
-  options.interrupt = interrupt;
-  auto reply = request_reply<SealReply>(MessageType::kSeal, request, options);
+  return request_reply<SealReply>(MessageType::kSeal, request, options);
+}
+
+bool Client::seal_batch(std::span<PutPlan*> batch, std::vector<PutResult>& results, const Interrupt& interrupt) {
+  Result<SealReply> reply = send_seal(batch, interrupt);
   if (reply.is_ok() && reply->results.size() != batch.size()) {
     reply = Status(Code::kInternal, "the daemon's response to a seal is too short");
   }

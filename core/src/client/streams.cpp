@@ -1,6 +1,7 @@
 #include "client/streams.h"
 
 #include <memory>
+#include <span>
 
 #include "base/text.h"
 
@@ -8,7 +9,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kEndMsOfStreams = 1'000;
-constexpr std::uint16_t kStreamsSinceMinor = 6;
+constexpr std::uint16_t kCapacityBytesSinceMinor = 7;
 
 // Options for a request that says that something has ended; none if that is so anyway, because the connection is gone.
 std::optional<CallOptions> closing_options(Rpc& rpc) {
@@ -19,15 +20,24 @@ std::optional<CallOptions> closing_options(Rpc& rpc) {
   return options;
 }
 
+ChunkPlace withdraw(Rpc& rpc, std::uint64_t writer, const IdBytes& id) {
+  const auto options = closing_options(rpc);
+  if (!options) return ChunkPlace::kNotInStream;
+  const auto withdrawn =
+      rpc.request_reply<WithdrawChunkReply>(MessageType::kWithdrawChunk, WithdrawChunkRequest{writer, id}, *options);
+  if (!withdrawn.is_ok()) return ChunkPlace::kUnknown;
+  return withdrawn->appended != 0 ? ChunkPlace::kInStream : ChunkPlace::kNotInStream;
+}
+
 }  // namespace
 
 Result<OpenStreamReply> open_stream(Rpc& rpc, const OpenStreamRequest& request, const Interrupt& interrupt) {
   const std::shared_ptr<Connection> connection = rpc.current_connection();
-  if (connection && !connection->broken() && connection->protocol_minor() < kStreamsSinceMinor) {
-    return Status(
-        Code::kVersionMismatch,
-        concat("this store's daemon speaks protocol ", kProtocolMajor, ".", connection->protocol_minor(),
-               ", and has streams only from ", kProtocolMajor, ".", kStreamsSinceMinor, " on: run 'entrepot upgrade'"));
+  if (request.capacity_bytes != 0 && connection && !connection->broken() &&
+      connection->protocol_minor() < kCapacityBytesSinceMinor) {
+    return Status(Code::kVersionMismatch,
+                  concat("this store's daemon speaks protocol ", kProtocolMajor, ".", connection->protocol_minor(),
+                         ", which knows no capacity_bytes= of streams, only capacity=: run 'entrepot upgrade'"));
   }
   return rpc.request_reply<OpenStreamReply>(MessageType::kOpenStream, request, wait_options(0, interrupt));
 }
@@ -60,12 +70,15 @@ AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, co
   if (appended.is_ok()) return {Status::ok(), ChunkPlace::kInStream};
   if (appended.code() != Code::kTimeout) return {appended.status(), ChunkPlace::kNotInStream};
   // Also after an interrupt, or if the daemon is late: then the request may still wait, or just have been served.
-  const auto options = closing_options(rpc);
-  if (!options) return {appended.status(), ChunkPlace::kNotInStream};
-  const auto withdrawn =
-      rpc.request_reply<WithdrawChunkReply>(MessageType::kWithdrawChunk, WithdrawChunkRequest{writer, id}, *options);
-  if (!withdrawn.is_ok()) return {appended.status(), ChunkPlace::kUnknown};
-  return {appended.status(), withdrawn->appended != 0 ? ChunkPlace::kInStream : ChunkPlace::kNotInStream};
+  return {appended.status(), withdraw(rpc, writer, id)};
+}
+
+ChunkPlace give_up_chunk(Client& client, std::uint64_t writer, const IdBytes& id, const Status& why) {
+  ChunkPlace place = ChunkPlace::kNotInStream;
+  if (why.code() == Code::kStoreUnavailable) return place;  // the daemon deletes it with the connection
+  if (why.code() == Code::kTimeout) place = withdraw(client, writer, id);
+  if (place == ChunkPlace::kNotInStream) static_cast<void>(client.remove(std::span(&id, 1), {}).is_ok());
+  return place;
 }
 
 Status close_stream_writer(Rpc& rpc, std::uint64_t writer, const Interrupt& interrupt) {

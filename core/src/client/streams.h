@@ -11,11 +11,12 @@
 
 #include "base/id.h"
 #include "base/status.h"
+#include "client/client.h"
 #include "client/rpc.h"
 
 namespace entrepot {
 
-// kVersionMismatch: the daemon is too old. kObjectNotFound: there is none, and it is not to be created.
+// kVersionMismatch: the daemon is too old for what is requested. kObjectNotFound: there is none, and it is not to be created.
 [[nodiscard]] Result<OpenStreamReply> open_stream(Rpc& rpc, const OpenStreamRequest& request,
                                                   const Interrupt& interrupt);
 [[nodiscard]] Status remove_stream(Rpc& rpc, std::uint32_t session, const std::string& name,
@@ -35,6 +36,9 @@ struct AppendOutcome {
   Status status;
   ChunkPlace place = ChunkPlace::kNotInStream;
 };
+// After a put with a ChunkPut failed with `why`: makes sure that its object is not appended from now on, and deletes it.
+// kInStream: it was appended before. kUnknown: the daemon does not answer; the object is the stream's.
+[[nodiscard]] ChunkPlace give_up_chunk(Client& client, std::uint64_t writer, const IdBytes& id, const Status& why);
 // Appends a sealed object, waiting for room. kTimeout, kStreamFailed, kStreamLost.
 [[nodiscard]] AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
                                          const Wait& wait, const Interrupt& interrupt);

@@ -95,6 +95,8 @@ void ClientService::serve(Request& request) {
       return streams_.close_writer(request);
     case MessageType::kAppendChunk:
       return streams_.append(request);
+    case MessageType::kPutChunk:
+      return streams_.put_chunk(request);
     case MessageType::kWithdrawChunk:
       return streams_.withdraw(request);
     case MessageType::kOpenStreamReader:

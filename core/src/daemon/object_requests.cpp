@@ -7,44 +7,16 @@
 
 #include "base/text.h"
 #include "daemon/room_wait.h"
+#include "daemon/sealing.h"
 
 namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kBytesPerWaiter = 64;  // of a waiting request, per unit of what it costs its connection
-
-// The strings stay in `object`.
-SealSpec spec_of(const SealObject& object) {
-  SealSpec spec;
-  spec.id = object.id;
-  spec.session = object.session;
-  spec.replace = object.replace != 0;
-  spec.blobs.reserve(object.blobs.size());
-  for (const NewBlob& blob : object.blobs)
-    spec.blobs.push_back({blob.segment, blob.offset, blob.length});
-  spec.buffers.reserve(object.buffers.size());
-  for (const SealBuffer& buffer : object.buffers) {
-    spec.buffers.push_back({buffer.blob, buffer.generation, buffer.offset, buffer.length});
-  }
-  spec.tree = object.tree;
-  spec.payload = object.payload;
-  spec.name = object.name;
-  spec.locality_set = object.locality_set;
-  spec.consumers = object.consumers;
-  if (object.pin_position != kNoPin) spec.pin_position = object.pin_position;
-  return spec;
-}
-
 std::uint8_t presence_of(const LookupOutcome& outcome, bool gateway_serves) {
   if (outcome.code == Code::kObjectNotFound && gateway_serves) return kGatewayServes;
   return outcome.resident ? kResident : 0;
 }
-
-// Objects of a batch, by index, whose records must be written before it is answered.
-using Unrecorded = std::vector<std::pair<std::size_t, std::uint64_t>>;
-
-bool by_record(const Unrecorded::value_type& a, const Unrecorded::value_type& b) { return a.second < b.second; }
 
 }  // namespace
 
@@ -121,46 +93,8 @@ void ObjectRequests::segment(Request& request) {
 void ObjectRequests::seal(Request& request) {
   SealRequest body;
   if (!request.read(body) || !request.within_batch(body.objects.size())) return;
-  SealReply reply;
-  reply.results.reserve(body.objects.size());
-  const std::uint64_t cost = kWaiterCost + request.body_bytes() / kBytesPerWaiter;
-  serve_when_room(
-      store_, request,
-      [this, client = request.client(), origin = request.origin(), body = std::move(body), reply = std::move(reply),
-       unrecorded = Unrecorded(), makes_room = true, cost](auto& to, bool last) mutable {
-        while (reply.results.size() < body.objects.size()) {
-          const SealObject& object = body.objects[reply.results.size()];
-          if (const Status sound = Request::check_text("name", object.name); !sound.is_ok()) {
-            reply.results.push_back({sound.code(), sound.message(), 0, 0});
-            continue;
-          }
-          const SealOutcome outcome = store_.seal(client, spec_of(object), makes_room);
-          const Code code = outcome.status.code();
-          if (makes_room && awaits_room(store_, code, last)) return false;
-          makes_room = makes_room && code != Code::kStoreFull;  // once is enough for a batch
-          if (!store_.is_recorded(outcome.record)) unrecorded.emplace_back(reply.results.size(), outcome.record);
-          reply.results.push_back({code, outcome.status.message(), outcome.slot, outcome.generation});
-        }
-        if (unrecorded.empty()) {
-          to.reply(reply);
-          return true;
-        }
-        const std::uint64_t record = std::max_element(unrecorded.begin(), unrecorded.end(), by_record)->second;
-        answer_when_recorded(
-            store_, to, origin, record,
-            [this, reply = std::move(reply), unrecorded = std::move(unrecorded)](auto& answered,
-                                                                                 const Status& recorded) mutable {
-              for (const auto& [index, needed] : unrecorded) {
-                if (recorded.is_ok() || store_.is_recorded(needed)) continue;
-                reply.results[index].code = recorded.code();
-                reply.results[index].message = recorded.message();
-              }
-              answered.reply(reply);
-            },
-            cost);
-        return true;
-      },
-      cost);
+  seal_objects(store_, request, std::move(body.objects),
+               [](auto& to, std::vector<SealResult> results) { to.reply(SealReply{std::move(results)}); });
 }
 
 void ObjectRequests::lookup(Request& request) {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "base/utf8.h"
+#include "daemon/sealing.h"
 
 namespace entrepot {
 namespace {
@@ -22,13 +24,13 @@ void StreamRequests::open_stream(Request& request) {
   if (body.how > kNewStream || body.keeps > 2) {
     return request.answer(Status(Code::kInvalidArgument, "the stream is to be opened in a way that is unknown here"));
   }
-  StreamSpec spec{body.capacity, body.writers, std::nullopt, std::move(body.groups)};
+  StreamSpec spec{body.capacity, body.writers, std::nullopt, std::move(body.groups), body.capacity_bytes};
   if (body.keeps != 0) spec.keeps = body.keeps == 1;
   const auto opened = store_.open_stream(body.session, body.name, static_cast<StreamOpening>(body.how), spec);
   if (!opened.is_ok()) return request.answer(opened.status());
   request.reply(OpenStreamReply{opened->number, opened->capacity, opened->writers,
                                 static_cast<std::uint8_t>(opened->keeps ? 1 : 0),
-                                static_cast<std::uint8_t>(opened->created ? 1 : 0)});
+                                static_cast<std::uint8_t>(opened->created ? 1 : 0), opened->capacity_bytes});
 }
 
 void StreamRequests::remove_stream(Request& request) {
@@ -72,6 +74,26 @@ void StreamRequests::append(Request& request) {
                             if (!appended.is_ok()) return held.refuse(appended.status());
                             held.reply(AppendChunkReply{*appended});
                           });
+}
+
+void StreamRequests::put_chunk(Request& request) {
+  PutChunkRequest body;
+  if (!request.read(body)) return;
+  std::vector<SealObject> objects;
+  objects.push_back(std::move(body.object));
+  const IdBytes id = objects.front().id;
+  seal_objects(store_, request, std::move(objects),
+               [this, origin = request.origin(), writer = body.writer, next = body.next, id](
+                   auto& to, std::vector<SealResult> results) {
+                 PutChunkReply reply{std::move(results.front())};
+                 if (reply.sealed.code == Code::kOk) {
+                   if (const auto position = store_.streams().append_at_once(origin, writer, id, next)) {
+                     reply.appended = 1;
+                     reply.position = *position;
+                   }
+                 }
+                 to.reply(reply);
+               });
 }
 
 void StreamRequests::withdraw(Request& request) {

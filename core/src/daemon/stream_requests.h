@@ -19,6 +19,7 @@ class StreamRequests {
   void open_writer(Request& request);
   void close_writer(Request& request);
   void append(Request& request);
+  void put_chunk(Request& request);
   void withdraw(Request& request);
   void open_reader(Request& request);
   void close_reader(Request& request);

@@ -10,6 +10,7 @@
 
 #include "base/id.h"
 #include "net/frame.h"
+#include "net/object_messages.h"
 
 namespace entrepot {
 
@@ -27,9 +28,11 @@ struct OpenStreamRequest {
   std::uint32_t writers = 0;   // how many must close before the stream has ended
   std::uint8_t keeps = 0;      // 1: consumed chunks stay in the store; 2: they are deleted; 0: unspecified
   std::vector<std::string> groups;
+  std::uint64_t capacity_bytes = 0;  // since 1.7; 0: unlimited, or as the stream has it
   template <class V>
   void fields(V& v) {
     v(session, name, how, capacity, writers, keeps, groups);
+    v.appended(capacity_bytes);
   }
 };
 struct OpenStreamReply {
@@ -38,9 +41,11 @@ struct OpenStreamReply {
   std::uint32_t writers = 0;
   std::uint8_t keeps = 0;
   std::uint8_t created = 0;
+  std::uint64_t capacity_bytes = 0;  // since 1.7; 0: unlimited
   template <class V>
   void fields(V& v) {
     v(stream, capacity, writers, keeps, created);
+    v.appended(capacity_bytes);
   }
 };
 // RemoveStream: fails it for its writers and readers, and deletes the chunks that are in it.
@@ -115,6 +120,26 @@ struct AppendChunkReply {
   template <class V>
   void fields(V& v) {
     v(position);
+  }
+};
+// PutChunk (since 1.7): Seal of one object, and AppendChunk in the same step unless it would have to wait, or be refused.
+// What was sealed and not appended is appended by AppendChunk, which waits, or says why it cannot.
+struct PutChunkRequest {
+  std::uint64_t writer = 0;
+  IdBytes next{};  // as above
+  SealObject object;
+  template <class V>
+  void fields(V& v) {
+    v(writer, next, object);
+  }
+};
+struct PutChunkReply {
+  SealResult sealed;
+  std::uint8_t appended = 0;
+  std::uint64_t position = 0;  // of a chunk that was appended
+  template <class V>
+  void fields(V& v) {
+    v(sealed, appended, position);
   }
 };
 // WithdrawChunk: ends the writer's append that waits, if one does; whether the object is or was a chunk.

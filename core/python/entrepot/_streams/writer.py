@@ -73,12 +73,7 @@ class StreamWriter:
                 return self._put_member(self._members, value, wait)
             oid, self._next = self._next, ObjectID.random()
             item = self._store._item(value, oid, True)
-            try:
-                raw.put([item], memory_wait)
-            except BaseException:
-                raw.delete([oid.binary])  # it may have been sealed if this was interrupted
-                raise
-            raw.append_chunk(number, oid.binary, self._next.binary, wait)
+            raw.put_chunk(number, self._next.binary, item, memory_wait, wait)
         return oid
 
     def _put_member(self, members: CollectionBuilder, value: Any, wait: float) -> ObjectID:

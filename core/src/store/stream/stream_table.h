@@ -44,7 +44,11 @@ namespace entrepot {
 class ChunkObjects {
  public:
   virtual ~ChunkObjects() = default;
-  [[nodiscard]] virtual std::optional<std::uint32_t> generation(const IdBytes& id) const = 0;  // none: not in the store
+  struct Sealed {
+    std::uint32_t generation = 0;
+    std::uint64_t bytes = 0;  // that count for the capacity
+  };
+  [[nodiscard]] virtual std::optional<Sealed> find(const IdBytes& id) const = 0;  // none: not in the store
   virtual void remove(const IdBytes& id) = 0;
 };
 
@@ -53,6 +57,7 @@ enum class StreamOpening : std::uint8_t { kExisting = 0, kAny = 1, kNew = 2 };
 struct StreamGrant {
   std::uint64_t number = 0;
   std::uint32_t capacity = 0;
+  std::uint64_t capacity_bytes = 0;
   std::uint32_t writers = 0;
   bool keeps = false;
   bool created = false;
@@ -104,7 +109,11 @@ class StreamTable {
                                     std::string_view reason);
   void append(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
               std::uint64_t timeout_ms, AppendDone done);
-  // Whether the writer's latest append was of this object and has succeeded; if it waits, it is ended.
+  // The same if it need not wait and is not refused; returns its position, or none and changes nothing.
+  [[nodiscard]] std::optional<std::uint64_t> append_at_once(const RequestOrigin& origin, std::uint64_t writer,
+                                                            const IdBytes& id, const IdBytes& next);
+  // Whether the writer's latest append was of this object and has succeeded; if it waits, it is ended. If it comes later,
+  // by append_at_once(), it is deleted.
   [[nodiscard]] Result<bool> withdraw(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id);
 
   // --- readers
@@ -156,6 +165,7 @@ class StreamTable {
     IdBytes next{};            // under which it is going to seal; all zero: unknown
     IdBytes id{};              // of its latest append
     bool appended = false;     // it has succeeded
+    IdBytes withdrawn{};       // must not be appended at once any more: its put was given up
     AppendDone append_done{};  // while it waits
     // Reader
     NextDone next_done{};  // while it waits
@@ -171,6 +181,8 @@ class StreamTable {
   void fail(Entry& entry, std::string_view reason);
   void remove_entry(std::map<Name, EntryPtr>::iterator it, std::string_view reason);
   void finish_chunk(const Stream& stream, const StreamChunk& chunk);
+  // The object becomes the next chunk of the writer's stream, which has room.
+  [[nodiscard]] std::uint64_t add_chunk(End& writer, const ChunkObjects::Sealed& object);
   void advance(Entry& entry);                         // answers what can be answered
   void stop_waiting(std::uint64_t number, End& end);  // it is answered, withdrawn or dropped
   void delete_unless_chunk(const IdBytes& id);
