@@ -66,11 +66,11 @@ enum class MessageType : std::uint16_t {
   kChunkDone = 61,
   kStreamState = 62,
   kPutChunk = 63,  // since 1.7
+  kFork = 43,      // sent by the parent: a second registration, for a forked child
   kServeGateway = 90,  // since 1.7, as all about the gateway
   kCallGateway = 91,
   kNextCalls = 92,
   kAnswerCall = 93,
-  kFork = 43,  // sent by the parent: a second registration, for a forked child
 };
 
 struct FrameHeader {
