@@ -13,7 +13,6 @@ from entrepot_cluster.directory.directory import Directory
 from entrepot_cluster.directory.model import Instance
 from entrepot_cluster.directory.opening import open_directory
 
-
 FIRST_ATTEMPT_SECONDS = 10.0
 OUTAGE_SECONDS = 30.0  # after an outage, before what counts as lost is lost
 LOST_BEFORE_SECONDS = 30.0  # an instance that was lost longer before that was lost for another reason

@@ -39,8 +39,8 @@ from entrepot_cluster.transport.fetching import fetch as fetch_from
 if TYPE_CHECKING:
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
     from entrepot_cluster.gateway.peers import Peers
-    from entrepot_cluster.transport.peer import PeerConnections
     from entrepot_cluster.gateway.session_stores import SessionStores
+    from entrepot_cluster.transport.peer import PeerConnections
 
 LOOKUP_IDS = 1024  # in one question to the directory
 JOIN_SECONDS = VIEW_SECONDS + 0.5
@@ -277,7 +277,6 @@ class Fetcher:
                 candidate.errors.append(error or ObjectLost("it was not received"))
                 if not candidate.places:
                     outcomes[candidate.oid].set_result(_failure(candidate, place.instance))
-
 
     def _receive(self, wanted: list[Wanted], instance: Instance, sink: StoreSink) -> list[EntrepotError | None]:
         try:

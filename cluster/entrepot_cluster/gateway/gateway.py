@@ -151,9 +151,7 @@ class Gateway:
 
     def _on_copy(self, incoming: Incoming, generation: int, place: Place) -> None:
         session = session_reference(incoming.envelope.scope, incoming.envelope.session)
-        entry = PlaceEntry(
-            incoming.oid.binary, generation, incoming.nbytes, session, place.sequence, Life(*place.life)
-        )
+        entry = PlaceEntry(incoming.oid.binary, generation, incoming.nbytes, session, place.sequence, Life(*place.life))
         self._snapshots.add_copy(entry)
 
     def _close(self) -> None:

@@ -1,7 +1,7 @@
 """The instance's registration in the directory: its lease is the sign of life that the other hosts go by.
 
-    out ──register──▶ in ──forgotten, another store──▶ out
-     └──superseded by another gateway of this store──▶ over
+out ──register──▶ in ──forgotten, another store──▶ out
+ └──superseded by another gateway of this store──▶ over
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The store, as the gateway fetches objects into it.
 
-    small ──put()──▶ sealed, and its origin recorded
-    large ──allocate()──▶ allocated ──commit()──▶ sealed, and its origin recorded
-                              └──dropped: the memory goes back
+small ──put()──▶ sealed, and its origin recorded
+large ──allocate()──▶ allocated ──commit()──▶ sealed, and its origin recorded
+                          └──dropped: the memory goes back
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keeps the directory up to date with what the store has: written behind, in batches.
 
-    unregistered ──registered──▶ filling ──everything was published──▶ confirmed ──changes, every half second──▶ confirmed
-         ▲                          └──────────────┬─────────────────────┘
-         └──the directory has forgotten the instance, or it is another store's
+unregistered ──registered──▶ filling ──everything was published──▶ confirmed ──changes, every half second──▶ confirmed
+     ▲                          └──────────────┬─────────────────────┘
+     └──the directory has forgotten the instance, or it is another store's
 """
 
 from __future__ import annotations
@@ -197,9 +197,7 @@ class Publication:
         numbers: dict[bytes, int] = {}
         for batch in _batches(unknown):
             for entry, found in zip(batch, self._directory.get().places([each.oid for each in batch]), strict=True):
-                numbers[entry.oid] = next(
-                    (place.sequence for place in found.entries if place.life == entry.origin), 0
-                )
+                numbers[entry.oid] = next((place.sequence for place in found.entries if place.life == entry.origin), 0)
         return [replace(entry, sequence=entry.sequence or numbers.get(entry.oid, 0)) for entry in places]
 
 

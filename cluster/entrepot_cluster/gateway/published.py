@@ -44,9 +44,7 @@ class Change:
     gone_sessions: list[tuple[str, str]]
 
     def __bool__(self) -> bool:
-        return any(
-            (self.places, self.names, self.sessions, self.gone_places, self.gone_names, self.gone_sessions)
-        )
+        return any((self.places, self.names, self.sessions, self.gone_places, self.gone_names, self.gone_sessions))
 
 
 class Published:
@@ -110,9 +108,7 @@ class Published:
         for session in sessions:
             self._sessions[session.scope, session.session] = session
 
-    def removed(
-        self, oids: Iterable[bytes], names: Iterable[NameKey], sessions: Iterable[tuple[str, str]]
-    ) -> None:
+    def removed(self, oids: Iterable[bytes], names: Iterable[NameKey], sessions: Iterable[tuple[str, str]]) -> None:
         """Note what was withdrawn."""
         for oid in oids:
             self._places.pop(oid, None)

@@ -127,8 +127,8 @@ bool put_small_many(PyClient& client, std::uint64_t session, const nb::bytes& id
 }
 
 // `even_lost`: waits for objects that were lost with an earlier store too, because somebody is making them again.
-std::vector<ObjectPtr> pinned_objects(PyClient& client, std::span<const IdBytes> ids, const Wait& wait,
-                                      Reach reach, bool even_lost = false) {
+std::vector<ObjectPtr> pinned_objects(PyClient& client, std::span<const IdBytes> ids, const Wait& wait, Reach reach,
+                                      bool even_lost = false) {
   auto objects = client.run(wait.limit, [&](const Attachment& attachment) {
     return even_lost ? attachment.client->get(ids, wait, signal_interrupt(), reach)
                      : client.reconnecting_client().get(attachment, ids, wait, signal_interrupt(), reach);
@@ -165,10 +165,10 @@ void add_methods(nb::class_<PyClient>& cls) {
           [](PyClient& client, const nb::bytes& id, double timeout, bool even_lost, bool remote) {
             const IdBytes object_id = id_from(id);
             const Wait wait = milliseconds(timeout);
-            return std::move(pinned_objects(client, std::span(&object_id, 1), wait, reach_of(remote), even_lost).front());
+            return std::move(
+                pinned_objects(client, std::span(&object_id, 1), wait, reach_of(remote), even_lost).front());
           },
-          nb::arg("id"), nb::arg("timeout"), nb::arg("even_lost") = false,
-          nb::arg("remote") = false)
+          nb::arg("id"), nb::arg("timeout"), nb::arg("even_lost") = false, nb::arg("remote") = false)
       .def(
           "tree",
           [](PyClient& client, const nb::bytes& id) {

@@ -12,10 +12,9 @@ constexpr std::uint16_t kGatewaySinceMinor = 7;
 Status check_daemon(Rpc& rpc) {
   const std::shared_ptr<Connection> connection = rpc.current_connection();
   if (!connection || connection->broken() || connection->protocol_minor() >= kGatewaySinceMinor) return Status::ok();
-  return {Code::kVersionMismatch,
-          concat("this store's daemon speaks protocol ", kProtocolMajor, ".", connection->protocol_minor(),
-                 ", and has a gateway only from ", kProtocolMajor, ".", kGatewaySinceMinor,
-                 " on: run 'entrepot upgrade'")};
+  return {Code::kVersionMismatch, concat("this store's daemon speaks protocol ", kProtocolMajor, ".",
+                                         connection->protocol_minor(), ", and has a gateway only from ", kProtocolMajor,
+                                         ".", kGatewaySinceMinor, " on: run 'entrepot upgrade'")};
 }
 
 }  // namespace

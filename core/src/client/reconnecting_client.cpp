@@ -153,8 +153,8 @@ Result<IdBytes> ReconnectingClient::resolve_name(const Attachment& attachment, s
 
 Result<std::vector<std::shared_ptr<SealedObject>>> ReconnectingClient::get(const Attachment& attachment,
                                                                            std::span<const IdBytes> ids,
-                                                                           const Wait& wait,
-                                                                           const Interrupt& interrupt, Reach reach) {
+                                                                           const Wait& wait, const Interrupt& interrupt,
+                                                                           Reach reach) {
   if (wait.ms > 0) RETURN_IF_ERROR(check_not_lost(attachment, ids, interrupt));
   auto objects = attachment.client->get(ids, wait, interrupt, reach);
   if (objects.is_ok()) note_found(attachment, ids);

@@ -65,8 +65,8 @@ enum class MessageType : std::uint16_t {
   kNextChunk = 60,
   kChunkDone = 61,
   kStreamState = 62,
-  kPutChunk = 63,  // since 1.7
-  kFork = 43,      // sent by the parent: a second registration, for a forked child
+  kPutChunk = 63,      // since 1.7
+  kFork = 43,          // sent by the parent: a second registration, for a forked child
   kServeGateway = 90,  // since 1.7, as all about the gateway
   kCallGateway = 91,
   kNextCalls = 92,

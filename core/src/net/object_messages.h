@@ -189,7 +189,7 @@ struct LookupRequest {
   }
 };
 // `presence` of a result
-inline constexpr std::uint8_t kResident = 1;        // of an object that exists: it is in memory
+inline constexpr std::uint8_t kResident = 1;       // of an object that exists: it is in memory
 inline constexpr std::uint8_t kGatewayServes = 2;  // of one that is not found: the store has a gateway, since 1.7
 struct LookupResult {
   // kOk: the object exists. Otherwise kObjectNotFound, kObjectLost, kObjectDropped, or why it could not be reloaded

@@ -6,12 +6,12 @@
 
 #include "base/status.h"
 #include "shm/control.h"
+#include "store/gateway/gateway_calls.h"
 #include "store/memory/surplus_memory.h"
 #include "store/object/object_parts.h"
 #include "store/object/object_recovery.h"
 #include "store/paging/pager.h"
 #include "store/pending_requests.h"
-#include "store/gateway/gateway_calls.h"
 #include "store/reservations.h"
 #include "store/session/client_table.h"
 #include "store/stream/stream_table.h"

@@ -149,10 +149,10 @@ TEST_F(GatewayCallsTest, CallsOfASilentGatewayAreRefusedAfterTenSeconds) {
   EXPECT_EQ((*queued)->code(), Code::kStoreUnavailable);
   EXPECT_TRUE((*queued)->status().retryable());
   EXPECT_FALSE(calls.is_expected());
-  EXPECT_TRUE(*call());    // refused at once
-  EXPECT_FALSE(next());    // it responds again
+  EXPECT_TRUE(*call());  // refused at once
+  EXPECT_FALSE(next());  // it responds again
   EXPECT_TRUE(calls.is_expected());
-  pass(1'999);             // a poll that waits is not silence
+  pass(1'999);  // a poll that waits is not silence
   EXPECT_TRUE(calls.is_expected());
 }
 

@@ -60,7 +60,9 @@ class Host:
         with self._log.open("ab") as log:
             command = [*self._command, *options]
             if self._network is not None:
-                command = self._network.command(command)  # replaces itself by the command, so its process is the gateway
+                command = self._network.command(
+                    command
+                )  # replaces itself by the command, so its process is the gateway
             self._gateway = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if not wait:
             return
@@ -119,9 +121,7 @@ class Cluster:
         self.url = f"embedded://{folder}/test"
         self._hosts: list[Host] = []
 
-    def host(
-        self, name: str, *options: str, size: str = "128MiB", gateway: bool = True, network: Any = None
-    ) -> Host:
+    def host(self, name: str, *options: str, size: str = "128MiB", gateway: bool = True, network: Any = None) -> Host:
         """Start a host; options are its gateway's, ``network`` is the isolated host that its gateway is on."""
         folder = self._folder / name
         folder.mkdir()

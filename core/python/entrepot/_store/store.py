@@ -185,9 +185,7 @@ class Store:
         self._objects.put_items(self, [to_item(self._session, *each, False) for each in zip(values, oids, strict=True)])
         return oids
 
-    def get(
-        self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never", remote: bool = True
-    ) -> Any:
+    def get(self, oid: AnyID, *, timeout: float | None = 0, copy: CopyMode = "never", remote: bool = True) -> Any:
         """Return the value of an object, with the type that was put.
 
         With ``copy="never"``, the result is a read-only view of shared memory; writing to an array raises the library's
@@ -561,7 +559,9 @@ class Store:
         while True:
             oid = self.resolve(name, timeout=remaining, remote=remote)
             try:
-                return self.get(oid, copy=copy, remote=remote)  # a bound name refers to a sealed object: nothing to wait for
+                return self.get(
+                    oid, copy=copy, remote=remote
+                )  # a bound name refers to a sealed object: nothing to wait for
             except ObjectNotFound:  # replaced or deleted since the name was resolved: resolve it again
                 attempts += 1
                 if attempts == _MAX_ATTEMPTS:

@@ -51,8 +51,9 @@ void GatewayCalls::refuse_all(const Status& why) {
 
 Status GatewayCalls::check_gateway(std::uint64_t owner) const {
   if (gateway_ == owner) return Status::ok();
-  return {Code::kAccessDenied, gateway_ ? concat("this connection is not the store's gateway any more: ", label_, " is")
-                                        : std::string("this connection is not the store's gateway: ServeGateway first")};
+  return {Code::kAccessDenied, gateway_
+                                   ? concat("this connection is not the store's gateway any more: ", label_, " is")
+                                   : std::string("this connection is not the store's gateway: ServeGateway first")};
 }
 
 void GatewayCalls::next(std::uint64_t owner, std::size_t max_calls, std::uint64_t timeout_ms, NextCallsDone done,
@@ -60,8 +61,8 @@ void GatewayCalls::next(std::uint64_t owner, std::size_t max_calls, std::uint64_
   if (const Status allowed = check_gateway(owner); !allowed.is_ok()) return refuse(allowed);
   if (poll_) return refuse(Status(Code::kInvalidArgument, "the gateway waits for calls already"));
   heard_ns_ = clock_->monotonic_ns();
-  poll_ = Poll{std::clamp<std::size_t>(max_calls, 1, kMaxCallsOfPoll), heard_ns_ + std::min(timeout_ms, kMaxPollMs) * kNsPerMs,
-               std::move(done)};
+  poll_ = Poll{std::clamp<std::size_t>(max_calls, 1, kMaxCallsOfPoll),
+               heard_ns_ + std::min(timeout_ms, kMaxPollMs) * kNsPerMs, std::move(done)};
   hand_out();
   if (poll_ && timeout_ms == 0) answer_poll();
 }
@@ -113,9 +114,9 @@ void GatewayCalls::call(std::uint64_t owner, CallSpec spec, std::unordered_set<I
   const std::uint64_t now = clock_->monotonic_ns();
   if (!is_expected()) return done(unavailable());
   if (calls_.size() >= kMaxCalls) {
-    return done(Status(Code::kStoreFull,
-                       concat("the store's gateway (", label_, ") has ", kMaxCalls, " calls to answer: try again later"),
-                       true));
+    return done(Status(
+        Code::kStoreFull,
+        concat("the store's gateway (", label_, ") has ", kMaxCalls, " calls to answer: try again later"), true));
   }
   const std::uint64_t number = ++last_number_;
   for (const IdBytes& id : missing)
