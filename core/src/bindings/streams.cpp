@@ -83,12 +83,20 @@ void put_chunk(PyClient& client, std::uint64_t writer, const nb::bytes& next, co
 
 nb::object next(PyClient& client, std::uint64_t reader, std::optional<std::uint64_t> done, double timeout) {
   const Wait wait = milliseconds(timeout);
-  const NextChunkReply chunk = check(client.run(wait.limit, [&](const Attachment& attachment) {
-    return next_chunk(*attachment.client, reader, done, wait, signal_interrupt());
-  }));
+  std::shared_ptr<SealedObject> object;
+  const NextChunkReply chunk =
+      check(client.run(wait.limit, [&](const Attachment& attachment) -> Result<NextChunkReply> {
+        ASSIGN_OR_RETURN(NextChunkReply given,
+                         next_chunk(*attachment.client, reader, done, wait, signal_interrupt()));
+        // Here, with what is at hand. Why it is not in memory is left to a get, which waits for it.
+        if (given.ended == 0) {
+          if (auto found = attachment.client->find(given.id); found.is_ok()) object = found.take();
+        }
+        return given;
+      }));
   if (chunk.ended != 0) return nb::none();
   return nb::make_tuple(chunk.position, nb::bytes(reinterpret_cast<const char*>(chunk.id.data()), chunk.id.size()),
-                        chunk.redelivered != 0);
+                        chunk.redelivered != 0, object ? nb::cast(std::move(object)) : nb::none());
 }
 
 }  // namespace

@@ -7,8 +7,9 @@
 
 namespace entrepot {
 
-// Below this size, the data may well be read again while it is still in the caches.
-inline constexpr std::size_t kStreamingMinBytes = 4U << 20;
+// Below this size, the data may well be read again while it is still in the caches. 1 MiB into leased memory, which is
+// seldom in them: 37 us; with memcpy 75 to 81 us (EPYC; 21 us if the memory was used just before).
+inline constexpr std::size_t kStreamingMinBytes = 1U << 20;
 
 void copy_payload(void* to, const void* from, std::size_t bytes);
 

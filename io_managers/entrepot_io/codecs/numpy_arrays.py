@@ -59,6 +59,9 @@ class ArrayCodec(CheckedCodec):
         elif isinstance(value, np.matrix):
             kind = "matrix"
         dtype = describe_dtype(value.dtype)
+        if type(value) is np.ndarray and value.nbytes > INLINE_BYTES and value.flags.c_contiguous:
+            buffer = encoder.add_buffer(as_bytes(value), address_of(value))
+            return Node(self.name, self.version, [kind, dtype, list(value.shape), None, [], None], [buffer])
         array = value.view(np.ndarray) if type(value) is not np.ndarray else value
         repeated = [axis for axis in range(array.ndim) if array.strides[axis] == 0 and array.shape[axis] > 1]
         if repeated and array.size:
@@ -87,6 +90,9 @@ class ArrayCodec(CheckedCodec):
         shape = sizes(node, raw_shape)
         if len(shape) > _MAX_DIMENSIONS:
             raise damaged(node, f"it has {len(shape)} dimensions, more than {_MAX_DIMENSIONS}")
+        if kind == "ndarray" and axes is None and repeated == []:
+            data = self._data(node, decoder, inline, math.prod(shape) * dtype.itemsize)
+            return np.ndarray(tuple(shape), dtype, buffer=data)
         order = list(range(len(shape))) if axes is None else sizes(node, axes)
         if sorted(order) != list(range(len(shape))) or any(axis >= len(shape) for axis in sizes(node, repeated)):
             raise damaged(node, "its axes do not match its shape")

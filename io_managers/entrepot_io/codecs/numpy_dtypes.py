@@ -21,6 +21,9 @@ def describe_dtype(dtype: np.dtype[Any]) -> Any:
     Raises:
         UnsupportedType: it holds Python objects or variable-width text, has metadata, or belongs to another package.
     """
+    described = _NATIVE.get(dtype.num) if dtype.isbuiltin == 1 and dtype.isnative and dtype.metadata is None else None
+    if described is not None:
+        return described
     described = _describe(dtype)
     if not isinstance(described, str) and not _same_dtype(restore_dtype(described), dtype):
         raise _unsupported(dtype)
@@ -33,6 +36,9 @@ def restore_dtype(described: Any) -> np.dtype[Any]:
     Raises:
         CorruptData: it does not describe a dtype, or one that holds Python objects.
     """
+    known = _RESTORED.get(described) if type(described) is str else None
+    if known is not None:
+        return known
     try:
         dtype = _restore(described, 0)
     except (TypeError, ValueError, KeyError, SyntaxError, OverflowError) as error:
@@ -120,3 +126,10 @@ def _same_dtype(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
     fields: Any = dtype.fields
     others: Any = other.fields
     return fields is None or all(_same_dtype(fields[name][0], others[name][0]) for name in dtype.names or ())
+
+
+# Numbers of the machine's own byte order, which most arrays have: described by their type numbers, and restored.
+_NATIVE: dict[int, Any] = {np.dtype(char).num: _describe(np.dtype(char)) for char in "?bBhHiIlLqQefdgFDG"}
+_RESTORED: dict[str, np.dtype[Any]] = {
+    described: _restore(described, 0) for described in _NATIVE.values() if isinstance(described, str)
+}

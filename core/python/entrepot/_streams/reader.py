@@ -7,7 +7,9 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from entrepot._client.arguments import timeout_seconds
+from entrepot import _core
+from entrepot._client.arguments import copy_mode_number, timeout_seconds
+from entrepot._codecs.encoding import decode_object
 from entrepot._streams.stream_end import checked_number
 from entrepot.errors import ObjectNotFound, StreamEnded
 from entrepot.ids import ObjectID
@@ -67,7 +69,7 @@ class StreamReader:
             InvalidArgument: this reader was closed, or opened before a fork.
             ObjectLost, StoreFull and others: as ``Store.get``. The chunk was not consumed: the next get tries again.
         """
-        wait = timeout_seconds(timeout)
+        wait, mode = timeout_seconds(timeout), copy_mode_number(copy)
         self._checked_number()  # before the lock, which a thread of the parent may have held during a fork
         with self._lock:
             raw = self._store._raw()
@@ -75,15 +77,30 @@ class StreamReader:
             if chunk is None:
                 self._in_hand = None
                 raise StreamEnded("the stream has ended: all its writers have closed, and all chunks were consumed")
-            position, oid, redelivered = chunk
-            try:
-                value = self._store.get(ObjectID(oid), copy=copy)
-            except ObjectNotFound:
-                raw.stream_state(self._stream)  # if the stream failed just now, it deleted the chunk
-                raise
+            position, oid, redelivered, pinned_object = chunk
+            value = self._read(raw, oid, copy) if pinned_object is None else self._decode(pinned_object, copy, mode)
             self._in_hand = self.position = position
             self.redelivered = redelivered
         return value
+
+    def _decode(self, pinned_object: _core.Object, copy: CopyMode, mode: int) -> Any:
+        store = self._store
+        return decode_object(
+            pinned_object,
+            copy,
+            mode,
+            allow_pickle=store._allow_pickle,
+            object_strings=store._object_strings,
+            store=store,
+        )
+
+    def _read(self, raw: _core.Client, oid: bytes, copy: CopyMode) -> Any:
+        """Get a chunk that is not in memory."""
+        try:
+            return self._store.get(ObjectID(oid), copy=copy)
+        except ObjectNotFound:
+            raw.stream_state(self._stream)  # if the stream failed just now, it deleted the chunk
+            raise
 
     def ack(self) -> None:
         """Report what was returned last as consumed, without asking for more. Harmless if that was done.
