@@ -24,6 +24,10 @@ class Filler {
   void operator()(Ts&... values) {
     (fill(values), ...);
   }
+  template <class... Ts>
+  void appended(Ts&... values) {
+    (fill(values), ...);
+  }
 
  private:
   template <WireNumber T>

@@ -26,6 +26,9 @@ typedef struct entrepot_client entrepot_client;   /* a connection to a store */
 typedef struct entrepot_object entrepot_object;   /* a pinned, sealed object: its buffers do not move */
 typedef struct entrepot_blob entrepot_blob;       /* a range that is being written */
 typedef struct entrepot_builder entrepot_builder; /* an object of several buffers that is being built */
+typedef struct entrepot_stream entrepot_stream;   /* a stream, as this process has it open */
+typedef struct entrepot_stream_writer entrepot_stream_writer;
+typedef struct entrepot_stream_reader entrepot_stream_reader;
 
 typedef struct entrepot_error {
   size_t struct_size;
@@ -41,7 +44,7 @@ typedef struct entrepot_connect_options {
   uint64_t connect_timeout_ms;   /* 0: 10 seconds */
   uint64_t reconnect_timeout_ms; /* 0: 30 seconds */
   /* Called periodically during waits, with no lock held; a nonzero result ends the wait. May be NULL. Both must stay
-   * valid until the client and its builders are freed. */
+   * valid until the client, its builders, streams, writers and readers are freed. */
   int (*interrupt)(void* context);
   void* interrupt_context;
 } entrepot_connect_options;
@@ -149,6 +152,72 @@ ENTREPOT_API int32_t entrepot_locality_set(entrepot_client* client, uint32_t ses
  * done yet. */
 ENTREPOT_API int32_t entrepot_consumed(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES],
                                        const char* consumer, uint32_t* left, entrepot_error* error);
+
+/* Streams (docs/streams.md): chunks, which are objects, from running writers to groups of running readers. A writer or a
+ * reader belongs to this process's connection; its calls take turns. Its calls fail with kStreamFailed if a writer died
+ * or gave up, or the stream was removed or replaced, and with kStreamLost after a restart of the daemon, or in the child
+ * of a fork. They end with their client: free them before it. A stream may be freed before its writers and readers. */
+#define ENTREPOT_STREAM_ANY 0      /* created if it does not exist */
+#define ENTREPOT_STREAM_EXISTING 1 /* kObjectNotFound if it does not exist */
+#define ENTREPOT_STREAM_NEW 2      /* created; one that exists fails, and so do its writers and readers */
+typedef struct entrepot_stream_options {
+  size_t struct_size;
+  uint32_t session;        /* from entrepot_open_session */
+  int32_t how;             /* ENTREPOT_STREAM_... */
+  const char* name;        /* within the session */
+  uint32_t capacity;       /* chunks in it at most; 0: as it has it, or 16 */
+  uint32_t writers;        /* how many it expects in total; 0: as it has it, or 1 */
+  uint64_t capacity_bytes; /* of the chunks in it; a larger one is admitted if it is empty; 0: as it has it, or unlimited */
+  const char* const* groups; /* names of groups of readers that get every chunk, even if they come late */
+  uint64_t group_count;
+} entrepot_stream_options;
+
+ENTREPOT_API int32_t entrepot_stream_open(entrepot_client* client, const entrepot_stream_options* options,
+                                          entrepot_stream** out, entrepot_error* error);
+/* Whether all writers have closed, how many chunks were appended so far, and how many are in it. Each may be NULL. */
+ENTREPOT_API int32_t entrepot_stream_state(entrepot_stream* stream, int32_t* ended, uint64_t* appended,
+                                           uint64_t* in_stream, entrepot_error* error);
+/* Fails the stream for its users and deletes the chunks in it. kObjectNotFound: there is none of its name any more. */
+ENTREPOT_API int32_t entrepot_stream_remove(entrepot_stream* stream, entrepot_error* error);
+ENTREPOT_API void entrepot_stream_free(entrepot_stream* stream);
+
+ENTREPOT_API int32_t entrepot_stream_writer_open(entrepot_stream* stream, entrepot_stream_writer** out,
+                                                 entrepot_error* error);
+/* Stores the item under a new ID (item->id, name and replace are ignored) and appends it. Waits up to memory_wait_ms for
+ * memory, and up to wait_ms for room in the stream; kTimeout then. Unless it succeeds, nothing was appended or stored. */
+ENTREPOT_API int32_t entrepot_stream_writer_put(entrepot_stream_writer* writer, const entrepot_item* item,
+                                                uint32_t memory_wait_ms, uint32_t wait_ms, entrepot_error* error);
+/* The same with the builder's buffers, as entrepot_builder_seal does it. A builder that found no room in the stream is
+ * sealed, and can only be freed. */
+ENTREPOT_API int32_t entrepot_stream_writer_put_builder(entrepot_stream_writer* writer, entrepot_builder* builder,
+                                                        const entrepot_item* item, uint32_t memory_wait_ms,
+                                                        uint32_t wait_ms, entrepot_error* error);
+/* Appends an object that is sealed already, and that the stream deletes from then on: also if it cannot be appended,
+ * unless that is because of an invalid argument. */
+ENTREPOT_API int32_t entrepot_stream_writer_append(entrepot_stream_writer* writer, const uint8_t id[ENTREPOT_ID_BYTES],
+                                                   uint32_t wait_ms, entrepot_error* error);
+/* Says that this writer has written everything. Once all have, the stream has ended. A second call has no effect. */
+ENTREPOT_API int32_t entrepot_stream_writer_close(entrepot_stream_writer* writer, entrepot_error* error);
+/* Gives up: the stream fails with this reason, unless the writer was closed. */
+ENTREPOT_API void entrepot_stream_writer_abort(entrepot_stream_writer* writer, const char* reason);
+ENTREPOT_API void entrepot_stream_writer_free(entrepot_stream_writer* writer); /* gives up if it is open */
+
+/* `late`: nonzero: a new group may have missed chunks. `missed` (may be NULL): how many chunks the group has missed. */
+ENTREPOT_API int32_t entrepot_stream_reader_open(entrepot_stream* stream, const char* group, int32_t late,
+                                                 entrepot_stream_reader** out, uint64_t* missed, entrepot_error* error);
+typedef struct entrepot_chunk {
+  size_t struct_size;
+  entrepot_object* object; /* free it with entrepot_object_free; NULL: the stream has ended, and all was consumed */
+  uint64_t position;       /* in the stream, from 0 */
+  int32_t redelivered;     /* another reader of the group had it, or this one, and did not report it as consumed */
+} entrepot_chunk;
+/* Reports the chunk before as consumed, and waits up to wait_ms for the next one, then kTimeout. */
+ENTREPOT_API int32_t entrepot_stream_reader_next(entrepot_stream_reader* reader, uint32_t wait_ms, entrepot_chunk* out,
+                                                 entrepot_error* error);
+/* Reports the latest chunk as consumed. No effect if that was done. */
+ENTREPOT_API int32_t entrepot_stream_reader_ack(entrepot_stream_reader* reader, entrepot_error* error);
+/* What was not reported as consumed goes back to the group. */
+ENTREPOT_API void entrepot_stream_reader_free(entrepot_stream_reader* reader);
 
 /* Returns the store's status as JSON; free it with entrepot_string_free. */
 ENTREPOT_API int32_t entrepot_status(entrepot_client* client, char** json, entrepot_error* error);

@@ -98,7 +98,8 @@ class Client:
         writers: int,
         keeps: bool | None,
         groups: list[str],
-    ) -> tuple[int, int, int, bool, bool]: ...  # its number, capacity, writers, whether it keeps, whether it is new
+        capacity_bytes: int,
+    ) -> tuple[int, int, int, bool, bool, int]: ...  # number, capacity, writers, keeps, is new, capacity in bytes
     def remove_stream(self, session: int, name: str) -> None: ...
     def stream_state(self, stream: int) -> tuple[bool, int, int]: ...  # ended, chunks appended, chunks in it
     # `next`: the ID of what it is going to seal next, which is deleted if the writer ends before; or zeros

@@ -27,6 +27,11 @@ class WireWriter {
   void operator()(const Ts&... values) {
     (put(values), ...);
   }
+  // Fields at the end of a message that a later minor version appended.
+  template <class... Ts>
+  void appended(const Ts&... values) {
+    (put(values), ...);
+  }
   [[nodiscard]] const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   [[nodiscard]] std::vector<std::uint8_t> take() { return std::move(bytes_); }
 
@@ -69,6 +74,11 @@ class WireReader {
   template <class... Ts>
   void operator()(Ts&... values) {
     (get(values), ...);
+  }
+  // Fields that are missing if the sender is older; they keep their values then.
+  template <class... Ts>
+  void appended(Ts&... values) {
+    if (ok_ && !rest_.empty()) (get(values), ...);
   }
   // True if all fields were present. Trailing bytes are allowed: a newer minor version may append fields.
   [[nodiscard]] bool ok() const { return ok_; }

@@ -24,15 +24,16 @@ using Attachment = ReconnectingClient::Attachment;
 
 nb::tuple open(PyClient& client, std::uint64_t session, const std::string& name, std::uint8_t how,
                std::uint32_t capacity, std::uint32_t writers, std::optional<bool> keeps,
-               const std::vector<std::string>& groups) {
-  OpenStreamRequest request{0, name, how, capacity, writers, 0, groups};
+               const std::vector<std::string>& groups, std::uint64_t capacity_bytes) {
+  OpenStreamRequest request{0, name, how, capacity, writers, 0, groups, capacity_bytes};
   if (keeps) request.keeps = *keeps ? 1 : 2;
   const OpenStreamReply opened = check(client.run([&](const Attachment& attachment) -> Result<OpenStreamReply> {
     ASSIGN_OR_RETURN(request.session,
                      client.reconnecting_client().session_number(attachment, session, signal_interrupt()));
     return open_stream(*attachment.client, request, signal_interrupt());
   }));
-  return nb::make_tuple(opened.stream, opened.capacity, opened.writers, opened.keeps != 0, opened.created != 0);
+  return nb::make_tuple(opened.stream, opened.capacity, opened.writers, opened.keeps != 0, opened.created != 0,
+                        opened.capacity_bytes);
 }
 
 // Deletes the object if the stream does not take it.
@@ -103,7 +104,7 @@ nb::object next(PyClient& client, std::uint64_t reader, std::optional<std::uint6
 
 void add_streams(nb::class_<PyClient>& cls) {
   cls.def("open_stream", &open, nb::arg("session"), nb::arg("name"), nb::arg("how"), nb::arg("capacity"),
-          nb::arg("writers"), nb::arg("keeps").none(), nb::arg("groups"))
+          nb::arg("writers"), nb::arg("keeps").none(), nb::arg("groups"), nb::arg("capacity_bytes"))
       .def(
           "remove_stream",
           [](PyClient& client, std::uint64_t session, const std::string& name) {

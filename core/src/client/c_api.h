@@ -10,9 +10,12 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
+#include <vector>
 
 #include "base/text.h"
+#include "client/object_builder.h"
 #include "client/reconnecting_client.h"
 #include "entrepot/entrepot.h"
 
@@ -131,4 +134,35 @@ struct entrepot_object {
 struct entrepot_blob {
   std::shared_ptr<entrepot::c_api::Access> access;
   std::shared_ptr<entrepot::WritableBlob> blob;
+};
+
+struct entrepot_builder {
+  std::shared_ptr<entrepot::c_api::Access> access;
+  std::shared_ptr<entrepot::ObjectBuilder> builder;
+  int (*interrupt)(void*) = nullptr;
+  void* interrupt_context = nullptr;
+  std::mutex mutex;
+  std::vector<entrepot::SourceBuffer> buffers;  // guarded by mutex; in the order of the object
+
+  void add(const entrepot::SourceBuffer& buffer) {
+    const std::lock_guard lock(mutex);
+    buffers.push_back(buffer);
+  }
+  [[nodiscard]] entrepot::Interrupt interrupt_check() {
+    if (interrupt == nullptr) return {};
+    return {[](void* self) {
+              auto* owner = static_cast<entrepot_builder*>(self);
+              return owner->interrupt(owner->interrupt_context) != 0;
+            },
+            this};
+  }
+  // Runs `work`, which returns a Status or Result, unless the builder's store has been replaced by another.
+  template <class Work>
+  auto run(Work&& work) -> std::invoke_result_t<Work&> {
+    return access->reconnecting_client->run(
+        interrupt_check(), [&](const entrepot::c_api::Attachment& attachment) -> std::invoke_result_t<Work&> {
+          RETURN_IF_ERROR(entrepot::ReconnectingClient::check_builder(attachment, *builder));
+          return work();
+        });
+  }
 };

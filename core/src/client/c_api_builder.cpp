@@ -2,52 +2,18 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <type_traits>
-#include <vector>
 
 #include "client/c_api.h"
 #include "client/object_builder.h"
 
 using entrepot::Code;
 using entrepot::concat;
-using entrepot::Interrupt;
 using entrepot::Status;
 using entrepot::c_api::Attachment;
 using entrepot::c_api::convert;
 using entrepot::c_api::finish;
 using entrepot::c_api::guarded;
 using entrepot::c_api::missing;
-
-struct entrepot_builder {
-  std::shared_ptr<entrepot::c_api::Access> access;
-  std::shared_ptr<entrepot::ObjectBuilder> builder;
-  int (*interrupt)(void*) = nullptr;
-  void* interrupt_context = nullptr;
-  std::mutex mutex;
-  std::vector<entrepot::SourceBuffer> buffers;  // guarded by mutex; in the order of the object
-
-  void add(const entrepot::SourceBuffer& buffer) {
-    const std::lock_guard lock(mutex);
-    buffers.push_back(buffer);
-  }
-  [[nodiscard]] Interrupt interrupt_check() {
-    if (interrupt == nullptr) return {};
-    return {[](void* self) {
-              auto* owner = static_cast<entrepot_builder*>(self);
-              return owner->interrupt(owner->interrupt_context) != 0;
-            },
-            this};
-  }
-  // Runs `work`, which returns a Status or Result, unless the builder's store has been replaced by another.
-  template <class Work>
-  auto run(Work&& work) -> std::invoke_result_t<Work&> {
-    return access->reconnecting_client->run(
-        interrupt_check(), [&](const Attachment& attachment) -> std::invoke_result_t<Work&> {
-          RETURN_IF_ERROR(entrepot::ReconnectingClient::check_builder(attachment, *builder));
-          return work();
-        });
-  }
-};
 
 extern "C" {
 

@@ -9,7 +9,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kEndMsOfStreams = 1'000;
-constexpr std::uint16_t kStreamsSinceMinor = 6;
+constexpr std::uint16_t kCapacityBytesSinceMinor = 7;
 
 // Options for a request that says that something has ended; none if that is so anyway, because the connection is gone.
 std::optional<CallOptions> closing_options(Rpc& rpc) {
@@ -33,11 +33,11 @@ ChunkPlace withdraw(Rpc& rpc, std::uint64_t writer, const IdBytes& id) {
 
 Result<OpenStreamReply> open_stream(Rpc& rpc, const OpenStreamRequest& request, const Interrupt& interrupt) {
   const std::shared_ptr<Connection> connection = rpc.current_connection();
-  if (connection && !connection->broken() && connection->protocol_minor() < kStreamsSinceMinor) {
-    return Status(
-        Code::kVersionMismatch,
-        concat("this store's daemon speaks protocol ", kProtocolMajor, ".", connection->protocol_minor(),
-               ", and has streams only from ", kProtocolMajor, ".", kStreamsSinceMinor, " on: run 'entrepot upgrade'"));
+  if (request.capacity_bytes != 0 && connection && !connection->broken() &&
+      connection->protocol_minor() < kCapacityBytesSinceMinor) {
+    return Status(Code::kVersionMismatch,
+                  concat("this store's daemon speaks protocol ", kProtocolMajor, ".", connection->protocol_minor(),
+                         ", which knows no capacity_bytes= of streams, only capacity=: run 'entrepot upgrade'"));
   }
   return rpc.request_reply<OpenStreamReply>(MessageType::kOpenStream, request, wait_options(0, interrupt));
 }

@@ -16,7 +16,7 @@
 
 namespace entrepot {
 
-// kVersionMismatch: the daemon is too old. kObjectNotFound: there is none, and it is not to be created.
+// kVersionMismatch: the daemon is too old for what is requested. kObjectNotFound: there is none, and it is not to be created.
 [[nodiscard]] Result<OpenStreamReply> open_stream(Rpc& rpc, const OpenStreamRequest& request,
                                                   const Interrupt& interrupt);
 [[nodiscard]] Status remove_stream(Rpc& rpc, std::uint32_t session, const std::string& name,

@@ -24,13 +24,13 @@ void StreamRequests::open_stream(Request& request) {
   if (body.how > kNewStream || body.keeps > 2) {
     return request.answer(Status(Code::kInvalidArgument, "the stream is to be opened in a way that is unknown here"));
   }
-  StreamSpec spec{body.capacity, body.writers, std::nullopt, std::move(body.groups)};
+  StreamSpec spec{body.capacity, body.writers, std::nullopt, std::move(body.groups), body.capacity_bytes};
   if (body.keeps != 0) spec.keeps = body.keeps == 1;
   const auto opened = store_.open_stream(body.session, body.name, static_cast<StreamOpening>(body.how), spec);
   if (!opened.is_ok()) return request.answer(opened.status());
   request.reply(OpenStreamReply{opened->number, opened->capacity, opened->writers,
                                 static_cast<std::uint8_t>(opened->keeps ? 1 : 0),
-                                static_cast<std::uint8_t>(opened->created ? 1 : 0)});
+                                static_cast<std::uint8_t>(opened->created ? 1 : 0), opened->capacity_bytes});
 }
 
 void StreamRequests::remove_stream(Request& request) {

@@ -28,9 +28,11 @@ struct OpenStreamRequest {
   std::uint32_t writers = 0;   // how many must close before the stream has ended
   std::uint8_t keeps = 0;      // 1: consumed chunks stay in the store; 2: they are deleted; 0: unspecified
   std::vector<std::string> groups;
+  std::uint64_t capacity_bytes = 0;  // since 1.7; 0: unlimited, or as the stream has it
   template <class V>
   void fields(V& v) {
     v(session, name, how, capacity, writers, keeps, groups);
+    v.appended(capacity_bytes);
   }
 };
 struct OpenStreamReply {
@@ -39,9 +41,11 @@ struct OpenStreamReply {
   std::uint32_t writers = 0;
   std::uint8_t keeps = 0;
   std::uint8_t created = 0;
+  std::uint64_t capacity_bytes = 0;  // since 1.7; 0: unlimited
   template <class V>
   void fields(V& v) {
     v(stream, capacity, writers, keeps, created);
+    v.appended(capacity_bytes);
   }
 };
 // RemoveStream: fails it for its writers and readers, and deletes the chunks that are in it.

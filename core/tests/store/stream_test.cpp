@@ -13,12 +13,15 @@ namespace {
 
 class FakeObjects : public ChunkObjects {
  public:
-  [[nodiscard]] std::optional<std::uint32_t> generation(const IdBytes& id) const override {
+  [[nodiscard]] std::optional<Sealed> find(const IdBytes& id) const override {
     const auto it = sealed.find(id);
-    return it == sealed.end() ? std::nullopt : std::optional(it->second);
+    if (it == sealed.end()) return std::nullopt;
+    const auto size = bytes.find(id);
+    return Sealed{it->second, size == bytes.end() ? 1 : size->second};
   }
   void remove(const IdBytes& id) override { sealed.erase(id); }
   std::map<IdBytes, std::uint32_t> sealed;  // generations
+  std::map<IdBytes, std::uint64_t> bytes;   // 1 unless given
 };
 
 class Streams : public ::testing::Test {
@@ -217,6 +220,83 @@ TEST_F(Streams, AnAppendThatWaitsCanBeWithdrawn) {
   EXPECT_FALSE(*table.withdraw(origin(1), w, numbered_id(10))) << "not the latest";
 }
 
+TEST_F(Streams, AnAppendAtOnceNeedsRoomAndNobodyBeforeIt) {
+  const std::uint64_t stream = open(2, 2);
+  const std::uint64_t w1 = writer(1, stream);
+  const std::uint64_t w2 = writer(2, stream);
+  const std::uint64_t r = reader(3, stream);
+  ask(3, r);
+  for (std::uint64_t number = 10; number < 14; ++number)
+    objects.sealed.emplace(numbered_id(number), 7);
+  EXPECT_EQ(table.append_at_once(origin(1), w1, numbered_id(10), {}), 0U);
+  EXPECT_EQ(position(r), 0U) << "the reader that waits gets it";
+  EXPECT_EQ(table.append_at_once(origin(1), w1, numbered_id(10), {}), std::nullopt) << "it is a chunk already";
+  EXPECT_EQ(table.append_at_once(origin(1), w1, numbered_id(99), {}), std::nullopt) << "it does not exist";
+  EXPECT_EQ(table.append_at_once(origin(2), w1, numbered_id(11), {}), std::nullopt) << "another's writer";
+  EXPECT_EQ(table.append_at_once(origin(1), w1, numbered_id(11), {}), 1U);
+  EXPECT_EQ(table.append_at_once(origin(1), w1, numbered_id(12), {}), std::nullopt) << "it is full";
+  EXPECT_TRUE(exists(12)) << "an append follows";
+  append(1, w1, 12);
+  ask(3, r, 0);
+  EXPECT_EQ(code(12), Code::kOk);
+  append(1, w1, 20);
+  EXPECT_TRUE(table.chunk_done(origin(3), r, 1).is_ok());
+  EXPECT_EQ(code(20), Code::kOk);
+  append(1, w1, 21);
+  EXPECT_EQ(table.append_at_once(origin(2), w2, numbered_id(13), {}), std::nullopt) << "another writer waits";
+  EXPECT_TRUE(table.close_writer(origin(2), w2, true, "test").is_ok());
+  EXPECT_EQ(table.append_at_once(origin(1), w1, numbered_id(13), {}), std::nullopt) << "the stream has failed";
+}
+
+TEST_F(Streams, WhatWasGivenUpBeforeItCameIsNotAppended) {
+  const std::uint64_t stream = open(2);
+  const std::uint64_t w = writer(1, stream);
+  EXPECT_FALSE(*table.withdraw(origin(1), w, numbered_id(10)));
+  objects.sealed.emplace(numbered_id(10), 7);
+  EXPECT_EQ(table.append_at_once(origin(1), w, numbered_id(10), {}), std::nullopt);
+  EXPECT_FALSE(exists(10));
+  objects.sealed.emplace(numbered_id(11), 7);
+  EXPECT_EQ(table.append_at_once(origin(1), w, numbered_id(11), {}), 0U);
+  EXPECT_TRUE(*table.withdraw(origin(1), w, numbered_id(11))) << "it came before";
+  EXPECT_TRUE(exists(11));
+}
+
+TEST_F(Streams, CapacityInBytesAdmitsAnyChunkToAnEmptyStream) {
+  const std::uint64_t stream =
+      table.open(1, "session 's'", "x", StreamOpening::kNew, {8, 1, std::nullopt, {"g"}, 100})->number;
+  const std::uint64_t w = writer(1, stream);
+  const std::uint64_t r = reader(2, stream);
+  const auto sized = [&](std::uint64_t number, std::uint64_t bytes) {
+    objects.bytes[numbered_id(number)] = bytes;
+    append(1, w, number);
+  };
+  sized(10, 500);
+  EXPECT_EQ(code(10), Code::kOk) << "the stream was empty";
+  objects.bytes[numbered_id(11)] = 1;
+  objects.sealed.emplace(numbered_id(11), 7);
+  EXPECT_EQ(table.append_at_once(origin(1), w, numbered_id(11), {}), std::nullopt);
+  append(1, w, 11);
+  EXPECT_FALSE(appended.contains(11));
+  ask(2, r);
+  ask(2, r, 0);
+  EXPECT_EQ(code(11), Code::kOk);
+  sized(12, 99);
+  EXPECT_EQ(code(12), Code::kOk) << "100 of 100";
+  sized(13, 1);
+  EXPECT_FALSE(appended.contains(13));
+  clock.advance_ms(1000);
+  table.answer_overdue(clock.monotonic_ns());
+  EXPECT_NE(appended.at(13).message().find("2 chunks of 8 in it, 100 bytes of 100 bytes"), std::string::npos)
+      << appended.at(13).message();
+  EXPECT_EQ((*table.find(stream))->bytes(), 100U);
+  ask(2, r, 1);
+  EXPECT_EQ((*table.find(stream))->bytes(), 99U);
+  sized(14, UINT64_MAX);
+  EXPECT_FALSE(appended.contains(14));
+  table.session_ended(1);
+  EXPECT_EQ(code(14), Code::kStreamFailed);
+}
+
 TEST_F(Streams, WaitingAppendsAreServedInTheirOrder) {
   const std::uint64_t stream = open(1, 3);
   const std::uint64_t r = reader(9, stream);
@@ -282,12 +362,14 @@ TEST_F(Streams, WhatIsUnspecifiedMayBeGivenLaterButNotChanged) {
   const auto first = table.open(1, "session 's'", "x", StreamOpening::kAny, {});
   EXPECT_TRUE(first->created);
   EXPECT_EQ(first->capacity, Stream::kDefaultCapacity);
-  const auto second = table.open(1, "session 's'", "x", StreamOpening::kAny, {3, 2, true, {"a"}});
+  EXPECT_EQ(first->capacity_bytes, 0U);
+  const auto second = table.open(1, "session 's'", "x", StreamOpening::kAny, {3, 2, true, {"a"}, 1000});
   EXPECT_FALSE(second->created);
   EXPECT_EQ(second->capacity, 3U);
   EXPECT_EQ(second->writers, 2U);
   EXPECT_TRUE(second->keeps);
-  for (const StreamSpec& other : {StreamSpec{4}, StreamSpec{0, 1}, StreamSpec{0, 0, false}}) {
+  EXPECT_EQ(second->capacity_bytes, 1000U);
+  for (const StreamSpec& other : {StreamSpec{4}, StreamSpec{0, 1}, StreamSpec{0, 0, false}, StreamSpec{.capacity_bytes = 999}}) {
     EXPECT_EQ(table.open(1, "session 's'", "x", StreamOpening::kAny, other).code(), Code::kInvalidArgument);
   }
   EXPECT_EQ(table.open(2, "session 't'", "x", StreamOpening::kExisting, {}).code(), Code::kObjectNotFound);

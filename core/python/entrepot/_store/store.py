@@ -466,6 +466,7 @@ class Store:
         name: str,
         *,
         capacity: SupportsIndex | None = None,
+        capacity_bytes: SupportsIndex | str | None = None,
         writers: SupportsIndex | None = None,
         groups: Iterable[str] = (),
         keep: bool | None = None,
@@ -487,6 +488,8 @@ class Store:
         Args:
             name: its name within this session; names of objects are others.
             capacity: how many chunks it holds at most, until every group has consumed them: 1 to 65,536. Default: 16.
+            capacity_bytes: how many bytes these chunks may have together, or a text such as ``"512MiB"``. A larger
+                chunk is admitted when the stream is empty. Default: unlimited.
             writers: how many writers it expects in total: 1 to 65,536. When so many have closed, the stream has ended.
                 Default: 1.
             groups: names of groups of readers that get every chunk, even if their readers come late.
@@ -500,7 +503,7 @@ class Store:
             InvalidArgument: a malformed argument, or another value than it was opened with before.
             ObjectExists: with ``keep``: a collection of this name has members.
             StoreFull: there are 1,024 streams, none of which is over.
-            VersionMismatch: the daemon is too old to have streams.
+            VersionMismatch: the daemon is too old for ``capacity_bytes``.
             StoreUnavailable: the daemon cannot be reached.
         """
         from entrepot._streams.stream import Stream  # here, because most processes use none
@@ -509,6 +512,7 @@ class Store:
             self,
             name,
             capacity=capacity,
+            capacity_bytes=capacity_bytes,
             writers=writers,
             groups=groups,
             keep=keep,

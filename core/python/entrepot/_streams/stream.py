@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from entrepot._client.arguments import checked_boolean, checked_integer, checked_name
+from entrepot._daemon.units import parse_size
 from entrepot._streams.reader import StreamReader
 from entrepot._streams.writer import StreamWriter
 from entrepot.errors import InvalidArgument, NotSealed, ObjectExists
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _EXISTING, _ANY, _NEW = 0, 1, 2
 _MAX_NUMBER = 1 << 16  # of capacity and writers; the store checks both
+_MAX_BYTES = (1 << 63) - 1
 
 
 class Stream:
@@ -31,11 +33,12 @@ class Stream:
     Attributes:
         name: its name within the session.
         capacity: how many chunks it holds at most.
+        capacity_bytes: how many bytes these may have together; None: unlimited.
         writers: how many writers it expects in total.
         keep: whether chunks stay in the store after they were consumed, as members of a collection of this name.
     """
 
-    __slots__ = ("_number", "_store", "capacity", "keep", "name", "writers")
+    __slots__ = ("_number", "_store", "capacity", "capacity_bytes", "keep", "name", "writers")
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class Stream:
         name: str,
         *,
         capacity: SupportsIndex | None,
+        capacity_bytes: SupportsIndex | str | None,
         writers: SupportsIndex | None,
         groups: Iterable[str],
         keep: bool | None,
@@ -61,7 +65,7 @@ class Stream:
         how = _NEW if replaces else _ANY if checked_boolean("create", create) else _EXISTING
         if keeps and replaces:
             store.collection(name).discard()
-        self._number, self.capacity, self.writers, self.keep, created = store._raw().open_stream(
+        self._number, self.capacity, self.writers, self.keep, created, nbytes = store._raw().open_stream(
             store._session_number,
             self.name,
             how,
@@ -69,7 +73,14 @@ class Stream:
             _positive("writers", "the number of a stream's writers", writers),
             keeps,
             group_names,
+            _positive(
+                "capacity_bytes",
+                "the capacity of a stream in bytes",
+                parse_size(capacity_bytes) if isinstance(capacity_bytes, str) else capacity_bytes,
+                _MAX_BYTES,
+            ),
         )
+        self.capacity_bytes = nbytes or None
         if created and self.keep and store.collection(name).indexes():
             self.remove()
             raise ObjectExists(
@@ -148,10 +159,10 @@ class Stream:
         return f"<entrepot.Stream {self.name!r} capacity={self.capacity} writers={self.writers} keep={self.keep}>"
 
 
-def _positive(argument: str, subject: str, value: Any) -> int:
+def _positive(argument: str, subject: str, value: Any, maximum: int = _MAX_NUMBER) -> int:
     if value is None:
         return 0  # as the stream has it
-    number = checked_integer(subject, value, _MAX_NUMBER)
+    number = checked_integer(subject, value, maximum)
     if number == 0:
         raise InvalidArgument(f"{argument} must be at least 1, but got 0")
     return number

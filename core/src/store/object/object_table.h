@@ -29,6 +29,10 @@ class ObjectTable {
   [[nodiscard]] LookupOutcome lookup(const IdBytes& id) const;
   [[nodiscard]] std::optional<std::uint32_t> find(const IdBytes& id) const { return parts_->catalog.find(id); }
 
+  [[nodiscard]] std::uint64_t payload_bytes(std::uint32_t slot) const {
+    return parts_->catalog.directory().at(slot).payload_bytes;
+  }
+
   // Unlinks at once, with one pin scan for all. result[i]: whether ids[i] existed.
   std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
   void remove_session(std::uint32_t session);  // its objects and names

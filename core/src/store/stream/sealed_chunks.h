@@ -14,9 +14,10 @@ class SealedChunks : public ChunkObjects {
  public:
   explicit SealedChunks(ObjectTable& objects) : objects_(&objects) {}  // must outlive it
 
-  [[nodiscard]] std::optional<std::uint32_t> generation(const IdBytes& id) const override {
+  [[nodiscard]] std::optional<Sealed> find(const IdBytes& id) const override {
     const LookupOutcome outcome = objects_->lookup(id);
-    return outcome.code == Code::kOk ? std::optional(outcome.generation) : std::nullopt;
+    if (outcome.code != Code::kOk) return std::nullopt;
+    return Sealed{outcome.generation, objects_->payload_bytes(outcome.slot)};
   }
   void remove(const IdBytes& id) override { static_cast<void>(objects_->remove(std::span(&id, 1))); }
 

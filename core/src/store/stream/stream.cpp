@@ -27,6 +27,10 @@ Status Stream::specify(const StreamSpec& spec) {
   if (spec.capacity != 0) {
     RETURN_IF_ERROR(check_change("capacity", capacity_, spec.capacity, capacity_specified_));
   }
+  if (spec.capacity_bytes != 0) {
+    RETURN_IF_ERROR(
+        check_change("capacity_bytes", capacity_bytes_, spec.capacity_bytes, capacity_bytes_specified_));
+  }
   if (spec.writers != 0) RETURN_IF_ERROR(check_change("writers", writers_, spec.writers, writers_specified_));
   if (spec.keeps) {
     RETURN_IF_ERROR(check_change("keep", keeps_ ? 1 : 0, *spec.keeps ? 1 : 0, keeps_specified_));
@@ -36,9 +40,11 @@ Status Stream::specify(const StreamSpec& spec) {
       RETURN_IF_ERROR(add_group(group, false));
   }
   if (spec.capacity != 0) capacity_ = spec.capacity;
+  if (spec.capacity_bytes != 0) capacity_bytes_ = spec.capacity_bytes;
   if (spec.writers != 0) writers_ = spec.writers;
   if (spec.keeps) keeps_ = *spec.keeps;
   capacity_specified_ = capacity_specified_ || spec.capacity != 0;
+  capacity_bytes_specified_ = capacity_bytes_specified_ || spec.capacity_bytes != 0;
   writers_specified_ = writers_specified_ || spec.writers != 0;
   keeps_specified_ = keeps_specified_ || spec.keeps.has_value();
   return Status::ok();
@@ -67,10 +73,11 @@ void Stream::close_writer() {
   if (state_ == State::kOpen && writers_closed_ == writers_) state_ = State::kEnded;
 }
 
-std::uint64_t Stream::append(const IdBytes& id, std::uint32_t generation) {
+std::uint64_t Stream::append(const IdBytes& id, std::uint32_t generation, std::uint64_t bytes) {
   for (GroupState& group : groups_)
     ++group.left;
-  chunks_.emplace(next_position_, StreamChunk{id, generation, static_cast<std::uint32_t>(groups_.size())});
+  chunks_.emplace(next_position_, StreamChunk{id, generation, static_cast<std::uint32_t>(groups_.size()), bytes});
+  bytes_ += bytes;
   return next_position_++;
 }
 
@@ -83,6 +90,7 @@ std::vector<StreamChunk> Stream::fail(std::string_view reason) {
   for (const auto& [position, chunk] : chunks_)
     dropped.push_back(chunk);
   chunks_.clear();
+  bytes_ = 0;
   for (GroupState& group : groups_) {
     group.returned.clear();
     group.in_hand.clear();
@@ -145,6 +153,7 @@ std::optional<StreamChunk> Stream::done(Group index, std::uint64_t reader, std::
   if (--chunk->second.groups_left != 0) return std::nullopt;
   const StreamChunk left = chunk->second;
   chunks_.erase(chunk);
+  bytes_ -= left.bytes;
   return left;
 }
 
@@ -158,6 +167,7 @@ void Stream::take_back(Group index, std::uint64_t reader) {
 
 std::string Stream::describe_full() const {
   std::string text = concat(count_of(chunks_.size(), "chunk"), " of ", capacity_, " in it");
+  if (capacity_bytes_ != 0) text += concat(", ", format_bytes(bytes_), " of ", format_bytes(capacity_bytes_));
   if (groups_.empty()) return text + ", and no group reads it";
   for (const GroupState& group : groups_)
     text += concat("; group '", group.name, "' has not consumed ", group.left);

@@ -36,12 +36,14 @@ struct StreamSpec {
   std::uint32_t writers = 0;
   std::optional<bool> keeps{};  // whether consumed chunks stay in the store
   std::vector<std::string> groups{};
+  std::uint64_t capacity_bytes = 0;  // of all chunks in it; 0: unspecified, which means unlimited
 };
 
 struct StreamChunk {
   IdBytes id{};
   std::uint32_t generation = 0;
   std::uint32_t groups_left = 0;  // that have not consumed it
+  std::uint64_t bytes = 0;        // of its payload
 };
 
 // Guarded by the daemon's thread.
@@ -80,8 +82,13 @@ class Stream {
   // --- writers
   [[nodiscard]] Status add_writer();  // kInvalidArgument: all that it expects were there; kStreamFailed
   void close_writer();                // the last one ends the stream
-  [[nodiscard]] bool has_room() const { return state_ == State::kOpen && chunks_.size() < capacity_; }
-  std::uint64_t append(const IdBytes& id, std::uint32_t generation);  // returns its position; must have room
+  // For a chunk of this size. Any chunk has room in an empty stream.
+  [[nodiscard]] bool has_room(std::uint64_t bytes) const {
+    if (state_ != State::kOpen || chunks_.size() >= capacity_) return false;
+    return capacity_bytes_ == 0 || chunks_.empty() || (bytes_ <= capacity_bytes_ && bytes <= capacity_bytes_ - bytes_);
+  }
+  std::uint64_t append(const IdBytes& id, std::uint32_t generation,
+                       std::uint64_t bytes);  // returns its position; must have room
   // Returns the chunks that were in it. No effect on one that has failed.
   [[nodiscard]] std::vector<StreamChunk> fail(std::string_view reason);
 
@@ -105,6 +112,8 @@ class Stream {
     return state_ == State::kFailed || (state_ == State::kEnded && chunks_.empty());
   }
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  [[nodiscard]] std::uint64_t capacity_bytes() const { return capacity_bytes_; }  // 0: unlimited
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }                      // of the chunks in it
   [[nodiscard]] std::uint32_t writers() const { return writers_; }
   [[nodiscard]] std::uint32_t writers_opened() const { return writers_opened_; }
   [[nodiscard]] std::uint32_t writers_closed() const { return writers_closed_; }
@@ -122,9 +131,12 @@ class Stream {
   State state_ = State::kOpen;
   std::string failure_;
   std::uint32_t capacity_ = kDefaultCapacity;
+  std::uint64_t capacity_bytes_ = 0;
+  std::uint64_t bytes_ = 0;  // of chunks_
   std::uint32_t writers_ = 1;
   bool keeps_ = false;
   bool capacity_specified_ = false;
+  bool capacity_bytes_specified_ = false;
   bool writers_specified_ = false;
   bool keeps_specified_ = false;
   std::uint32_t writers_opened_ = 0;

@@ -43,8 +43,8 @@ Result<StreamGrant> StreamTable::open(std::uint32_t session, std::string_view pl
   entry->nexts.resize(entry->stream.groups().size());
   entry->readers_open.resize(entry->stream.groups().size());
   run_answers();
-  return StreamGrant{entry->number, entry->stream.capacity(), entry->stream.writers(), entry->stream.keeps(),
-                     !exists || how == StreamOpening::kNew};
+  return StreamGrant{entry->number,           entry->stream.capacity(), entry->stream.capacity_bytes(),
+                     entry->stream.writers(), entry->stream.keeps(),    !exists || how == StreamOpening::kNew};
 }
 
 // Streams that are over are kept, so that those who come later learn how they ended, until their places are needed.
@@ -113,7 +113,9 @@ void StreamTable::fail(Entry& entry, std::string_view reason) {
 void StreamTable::finish_chunk(const Stream& stream, const StreamChunk& chunk) {
   chunks_.erase(chunk.id);
   parts_.budget.release(BudgetItem::kHeap, kHeapBytesPerChunk);
-  if (!stream.keeps() && parts_.objects.generation(chunk.id) == chunk.generation) parts_.objects.remove(chunk.id);
+  if (stream.keeps()) return;
+  const auto object = parts_.objects.find(chunk.id);
+  if (object && object->generation == chunk.generation) parts_.objects.remove(chunk.id);
 }
 
 // ---- ends ----
@@ -165,7 +167,7 @@ void StreamTable::stop_waiting(std::uint64_t number, End& end) {
 // ---- writers ----
 
 void StreamTable::delete_unless_chunk(const IdBytes& id) {
-  if (id != IdBytes{} && !chunks_.contains(id) && parts_.objects.generation(id)) parts_.objects.remove(id);
+  if (id != IdBytes{} && !chunks_.contains(id) && parts_.objects.find(id)) parts_.objects.remove(id);
 }
 
 void StreamTable::refuse_append(End& end, Status why) {
@@ -221,7 +223,7 @@ void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, cons
   if (end.append_done) {
     return done(Status(Code::kInvalidArgument, "another chunk of this writer waits for room: withdraw it first"));
   }
-  if (!parts_.objects.generation(id)) {
+  if (!parts_.objects.find(id)) {
     return done(Status(Code::kObjectNotFound, concat("object ", to_hex(id),
                                                      " is not in the store: put it before it is "
                                                      "appended to a stream")));
@@ -254,12 +256,12 @@ std::optional<std::uint64_t> StreamTable::append_at_once(const RequestOrigin& or
     delete_unless_chunk(id);
     return std::nullopt;
   }
-  if (end.append_done || !entry->appends.empty() || !entry->stream.has_room()) return std::nullopt;
-  const std::optional<std::uint32_t> generation = parts_.objects.generation(id);
-  if (!generation || !chunks_.insert(id).second) return std::nullopt;
+  if (end.append_done || !entry->appends.empty()) return std::nullopt;
+  const std::optional<ChunkObjects::Sealed> object = parts_.objects.find(id);
+  if (!object || !entry->stream.has_room(object->bytes) || !chunks_.insert(id).second) return std::nullopt;
   end.id = id;
   end.next = next;
-  const std::uint64_t position = add_chunk(end, *generation);
+  const std::uint64_t position = add_chunk(end, *object);
   advance(*entry);
   run_answers();
   return position;
@@ -344,29 +346,30 @@ Status StreamTable::chunk_done(const RequestOrigin& origin, std::uint64_t reader
 
 // ---- what waits ----
 
-std::uint64_t StreamTable::add_chunk(End& writer, std::uint32_t generation) {
+std::uint64_t StreamTable::add_chunk(End& writer, const ChunkObjects::Sealed& object) {
   parts_.budget.charge(BudgetItem::kHeap, kHeapBytesPerChunk);
   writer.appended = true;
-  return writer.entry->stream.append(writer.id, generation);
+  return writer.entry->stream.append(writer.id, object.generation, object.bytes);
 }
 
 void StreamTable::advance(Entry& entry) {
   Stream& stream = entry.stream;
   const Status state = stream.check();
-  while (!entry.appends.empty() && (!state.is_ok() || stream.has_room())) {
+  while (!entry.appends.empty()) {
     const std::uint64_t number = entry.appends.front();
     End& end = ends_.at(number);
-    const std::optional<std::uint32_t> generation = parts_.objects.generation(end.id);
+    const std::optional<ChunkObjects::Sealed> object = parts_.objects.find(end.id);
+    if (state.is_ok() && !stream.has_room(object ? object->bytes : 0)) break;
     if (!state.is_ok()) {
       refuse_append(end, state);
-    } else if (!generation || !chunks_.insert(end.id).second) {
+    } else if (!object || !chunks_.insert(end.id).second) {
       answer(std::move(end.append_done),
              Status(Code::kObjectNotFound, concat("object ", to_hex(end.id),
                                                   " was deleted, or appended by another writer, while it waited for ",
                                                   "room in ", stream.name())));
       end.append_done = nullptr;
     } else {
-      answer(std::move(end.append_done), add_chunk(end, *generation));
+      answer(std::move(end.append_done), add_chunk(end, *object));
       end.append_done = nullptr;
     }
     stop_waiting(number, end);

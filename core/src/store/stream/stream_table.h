@@ -44,7 +44,11 @@ namespace entrepot {
 class ChunkObjects {
  public:
   virtual ~ChunkObjects() = default;
-  [[nodiscard]] virtual std::optional<std::uint32_t> generation(const IdBytes& id) const = 0;  // none: not in the store
+  struct Sealed {
+    std::uint32_t generation = 0;
+    std::uint64_t bytes = 0;  // of its payload
+  };
+  [[nodiscard]] virtual std::optional<Sealed> find(const IdBytes& id) const = 0;  // none: not in the store
   virtual void remove(const IdBytes& id) = 0;
 };
 
@@ -53,6 +57,7 @@ enum class StreamOpening : std::uint8_t { kExisting = 0, kAny = 1, kNew = 2 };
 struct StreamGrant {
   std::uint64_t number = 0;
   std::uint32_t capacity = 0;
+  std::uint64_t capacity_bytes = 0;
   std::uint32_t writers = 0;
   bool keeps = false;
   bool created = false;
@@ -177,7 +182,7 @@ class StreamTable {
   void remove_entry(std::map<Name, EntryPtr>::iterator it, std::string_view reason);
   void finish_chunk(const Stream& stream, const StreamChunk& chunk);
   // The object becomes the next chunk of the writer's stream, which has room.
-  [[nodiscard]] std::uint64_t add_chunk(End& writer, std::uint32_t generation);
+  [[nodiscard]] std::uint64_t add_chunk(End& writer, const ChunkObjects::Sealed& object);
   void advance(Entry& entry);                         // answers what can be answered
   void stop_waiting(std::uint64_t number, End& end);  // it is answered, withdrawn or dropped
   void delete_unless_chunk(const IdBytes& id);
