@@ -206,8 +206,39 @@ class Session {
         return send(peer, MessageType::kList, ListRequest{});
       case 30:
         return send(peer, MessageType::kInfo, InfoRequest{});
+      default: {
+        const int which = input_.byte() % 15;
+        return which < 3 ? send_about_memory(peer, which) : send_about_streams(peer, which);
+      }
+    }
+  }
+
+  void send_about_streams(Peer& peer, int which) {
+    switch (which) {
+      case 3:
+        return send(peer, MessageType::kOpenStream, OpenStreamRequest{});
+      case 4:
+        return send(peer, MessageType::kOpenStreamWriter, OpenStreamWriterRequest{});
+      case 5:
+        return send(peer, MessageType::kOpenStreamReader, OpenStreamReaderRequest{});
+      case 6:
+      case 7:
+        return send(peer, MessageType::kPutChunk, PutChunkRequest{});
+      case 8:
+        return send(peer, MessageType::kAppendChunk, AppendChunkRequest{});
+      case 9:
+        return send(peer, MessageType::kWithdrawChunk, WithdrawChunkRequest{});
+      case 10:
+        return send(peer, MessageType::kNextChunk, NextChunkRequest{});
+      case 11:
+        return send(peer, MessageType::kChunkDone, ChunkDoneRequest{});
+      case 12:
+        return send(peer, MessageType::kCloseStreamWriter, CloseStreamWriterRequest{});
+      case 13:
+        return send(peer, MessageType::kCloseStreamReader, CloseStreamReaderRequest{});
       default:
-        return send_about_memory(peer, input_.byte() % 3);
+        if (input_.byte() % 2 == 0) return send(peer, MessageType::kStreamState, StreamStateRequest{});
+        return send(peer, MessageType::kRemoveStream, RemoveStreamRequest{});
     }
   }
 
@@ -252,7 +283,7 @@ class Session {
 
   void learn(std::uint64_t number) {
     numbers_.push_front(number);
-    if (numbers_.size() > 24) numbers_.pop_back();
+    if (numbers_.size() > 32) numbers_.pop_back();
   }
   void read_answers(Peer& peer) {
     if (!peer.socket.valid()) return;
@@ -276,6 +307,7 @@ class Session {
         FuzzInput numbers(body.data(), body.size());
         for (int i = 0; i < 3 && numbers.remaining() >= 4; ++i)  // handles come first in every answer
           learn(numbers.number<std::uint32_t>());
+        if (body.size() >= 8) learn(FuzzInput(body.data(), body.size()).number<std::uint64_t>());  // of a stream's end
         LeaseReply lease;
         if (body.size() == 33 && from_wire(body, lease)) {
           learn(lease.offset);
@@ -331,6 +363,27 @@ class Session {
 
 }  // namespace
 
+// A stream of session `session`, with a writer and a reader; two chunks, one of which is sealed by the same request. The
+// numbers say which of those that were learned is taken for which.
+Bytes stream_steps(std::uint8_t session, std::uint8_t stream, std::uint8_t end) {
+  Bytes input;
+  // Session, name, how, capacity, writers, keeps, no groups, capacity in bytes
+  append(input, {31, 3, session, 1, 1, 2, 1, 2, 0, 0, 1});
+  append(input, {31, 4, stream, 3, 1});                            // stream, next ID
+  append(input, {31, 6, end, 4, 3, session, 0, 1, 2, 0, 0, 0, 1, 2, 2, 0, 1, 1});  // writer, next ID, object
+  append(input, {31, 8, end, 1, 10, 4, 1});                        // writer, ID, timeout, next ID
+  append(input, {31, 5, stream, 1, 1, 1});                         // stream, group, late
+  append(input, {31, 10, end, 0xff, 0xff, 10, 1});                 // reader, what is done, timeout
+  append(input, {31, 10, end, 0, 10, 1});
+  append(input, {31, 9, end, 1, 1});
+  append(input, {31, 14, 0, stream, 1});
+  append(input, {31, 12, end, 0, 0, 1});
+  append(input, {31, 11, end, 0, 1});
+  append(input, {31, 13, end, 1});
+  append(input, {31, 14, 1, session, 1, 1});
+  return input;
+}
+
 // Steps whose bytes the filler turns into a lease, a session, sealed objects and what follows.
 std::vector<Bytes> seeds() {
   std::vector<Bytes> all;
@@ -351,6 +404,8 @@ std::vector<Bytes> seeds() {
     append(input, {26, 1, 1, 3, 1, 1, 0, 1});
     append(input, {28, 0, number, 1, 1, 1, 0, 1});
     append(input, {29, number, 1, 0, 0, 10, 1});
+    for (std::uint8_t other = 0; other < 3; ++other)
+      append(input, stream_steps(number, static_cast<std::uint8_t>(0x80 + other), static_cast<std::uint8_t>(0x81 + other)));
     append(input, {10, 1, 42, 4, 0xff, 0x7f, 3, 19, 1, 1, 1});
     all.push_back(input);
   }

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from entrepot._core import PROTOCOL
 
-OPEN_RINGS = 48  # the type in a frame's header
+OPEN_RINGS, PUT_CHUNK = 48, 63  # types in a frame's header
 
 
 class OlderDaemon:
     """Passes everything between clients and a daemon, but says that the daemon is one minor version older."""
 
     def __init__(self, path: str, daemon_path: str) -> None:
-        self.requests_for_rings = 0
+        self.requests: list[int] = []  # the types of those that came alone and through the socket
         self._daemon_path = daemon_path
         self._sockets: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX)
@@ -46,8 +46,8 @@ class OlderDaemon:
                 data, descriptors, _, _ = socket.recv_fds(source, 1 << 20, 16)
                 if not data:
                     return target.shutdown(socket.SHUT_WR)
-                if len(data) >= 6 and struct.unpack_from("<H", data, 4)[0] == OPEN_RINGS:
-                    self.requests_for_rings += 1
+                if not replies and len(data) >= 6:
+                    self.requests.append(struct.unpack_from("<H", data, 4)[0])
                 if replies:  # the reply to Hello: a header of 24 bytes, then the major and the minor version
                     replies = False
                     data = data[:26] + struct.pack("<H", PROTOCOL[1] - 1) + data[28:]
@@ -73,10 +73,26 @@ def test_it_is_used_without_what_it_lacks(daemon: Any, socket_folder: Path) -> N
             assert [store.get(oid) for oid in oids] == values
             assert store.get_many(store.put_many(values)) == values
             store.reserve(1 << 20).release()
-            with pytest.raises(
-                entrepot.VersionMismatch, match=r"has streams only from 1\.6 on: run 'entrepot upgrade'"
-            ):
-                store.stream("x")
+            with pytest.raises(entrepot.VersionMismatch, match=r"knows no capacity_bytes= .* run 'entrepot upgrade'"):
+                store.stream("x", capacity_bytes=1)
     finally:
         older.close()
-    assert older.requests_for_rings == 1
+    assert older.requests.count(OPEN_RINGS) == 1
+
+
+def test_streams_work_with_it(daemon: Any, socket_folder: Path) -> None:
+    older = OlderDaemon(f"{socket_folder}/older.sock", daemon.address.removeprefix("unix://"))
+    try:
+        with entrepot.connect(f"unix://{socket_folder}/older.sock", scope="tests") as store:
+            with store.stream("x", capacity=2).writer() as writer:  # few requests: no rings yet
+                writer.put(np.arange(100_000))
+                writer.put("second")
+                with pytest.raises(entrepot.Timeout):
+                    writer.put("third", timeout=0)
+            first, second = store.stream("x").reader("g")
+            assert (first[-1], second) == (99_999, "second")
+            assert store.status()["objects"] == 0
+    finally:
+        older.close()
+    assert PUT_CHUNK not in older.requests
+    assert 56 in older.requests, "AppendChunk"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -404,6 +405,9 @@ def test_arguments_are_checked(store: entrepot.Store) -> None:
         ({"capacity": -1}, "capacity"),
         ({"capacity": 1 << 17}, "capacity"),
         ({"capacity": 1.5}, "capacity"),
+        ({"capacity_bytes": 0}, "capacity_bytes must be at least 1"),
+        ({"capacity_bytes": -1}, "the capacity of a stream in bytes"),
+        ({"capacity_bytes": "3 apples"}, "a size must be"),
         ({"writers": 0}, "writers must be at least 1"),
         ({"groups": "a"}, r"pass \['a'\]"),
         ({"groups": [""]}, "1 to 255 bytes"),
@@ -476,6 +480,69 @@ def test_the_status_shows_streams(store: entrepot.Store, capsys: pytest.CaptureF
     for text in ("open", "1 of 5", "1 open, 0 of 1 closed", "model 1"):
         assert text in line
     assert not reader.closed
+
+
+def test_ls_lists_streams(store: entrepot.Store, capsys: pytest.CaptureFixture[str]) -> None:
+    def listing(*options: str) -> str:
+        assert main(["ls", "--streams", "--address", store.address, *options]) == 0
+        return capsys.readouterr().out
+
+    def names(*options: str) -> list[str]:
+        return [entry["name"] for entry in json.loads(listing("--json", *options))]
+
+    assert names("--scope", "tests", "--session", "") == []
+    stream = store.stream("frames", capacity=1, capacity_bytes="1MiB", groups=["model"])
+    failed = store.stream("failed")
+    failed.writer().abort("no more\nframes")
+    with store.session("run") as run, stream.writer() as writer:
+        run.stream("rows")
+        writer.put(bytes(100_000))
+        here = ("--scope", "tests", "--session", "")
+        assert names(*here) == ["failed", "frames"]
+        assert names("f*", "--all") == ["failed", "frames"]
+        assert names("--scope", "tests") == ["failed", "frames", "rows"]
+        assert names("--scope", "tests", "--session", "run") == ["rows"]
+        assert names("--scope", "another") == []
+        lines = listing("--all").splitlines()
+        (line,) = [line for line in lines if line.startswith("frames")]
+        for text in ("open", "1 of 1", "97.7 KiB of 1.0 MiB", "1 open, 0 of 1 closed", "model 0"):
+            assert text in line
+        (note,) = [line for line in lines if "failed: a writer" in line]
+        assert r"gave up: no more\nframes" in note
+    assert main(["ls", "--streams", "--physical", "--address", store.address]) == 1
+    assert "use only one" in capsys.readouterr().err
+
+
+def test_a_writer_waits_for_room_in_bytes(
+    store: entrepot.Store, threads: ThreadPoolExecutor, wait_until: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = store.stream("x", capacity_bytes=3 * MIB)
+    assert (stream.capacity, stream.capacity_bytes) == (16, 3 * MIB)
+    assert store.stream("x", capacity_bytes="3MiB").capacity_bytes == 3 * MIB
+    with pytest.raises(entrepot.InvalidArgument, match="exists with capacity_bytes 3145728, but 1 is given"):
+        store.stream("x", capacity_bytes=1)
+    reader, writer = stream.reader("g"), stream.writer()
+    writer.put(bytes(5 * MIB), timeout=0)  # one is always admitted
+    with pytest.raises(entrepot.Timeout, match=r"1 chunk of 16 in it, 5 MiB of 3 MiB"):
+        writer.put(bytes(1), timeout=0)
+    assert store.status()["objects"] == 1, "what was refused is deleted"
+    assert len(reader.get()) == 5 * MIB
+    reader.ack()
+    writer.put(bytes(2 * MIB), timeout=0)
+    writer.put(bytes(MIB), timeout=0)
+    waiting = threads.submit(writer.put, bytes(1000), timeout=60)
+    wait_until(lambda: listed(store)["writers_waiting"] == 1, "the writer to wait")
+    assert main(["ls", "--streams", "--all", "--address", store.address]) == 0
+    assert "x is full: 1 writer waits; group g has not consumed 2" in capsys.readouterr().out
+    assert len(reader.get()) == 2 * MIB
+    assert not waiting.done()
+    reader.ack()
+    waiting.result(timeout=30)
+    assert listed(store)["bytes"] == MIB + 1000
+    writer.close()
+    assert [len(value) for value in reader] == [MIB, 1000]
+    assert listed(store)["bytes"] == 0
+    assert store.stream("y").capacity_bytes is None
 
 
 def test_threads_may_share_a_writer(store: entrepot.Store, threads: ThreadPoolExecutor) -> None:

@@ -286,7 +286,7 @@ TEST_F(Streams, CapacityInBytesAdmitsAnyChunkToAnEmptyStream) {
   EXPECT_FALSE(appended.contains(13));
   clock.advance_ms(1000);
   table.answer_overdue(clock.monotonic_ns());
-  EXPECT_NE(appended.at(13).message().find("2 chunks of 8 in it, 100 bytes of 100 bytes"), std::string::npos)
+  EXPECT_NE(appended.at(13).message().find("2 chunks of 8 in it, 100 B of 100 B"), std::string::npos)
       << appended.at(13).message();
   EXPECT_EQ((*table.find(stream))->bytes(), 100U);
   ask(2, r, 1);

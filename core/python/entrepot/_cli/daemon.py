@@ -21,6 +21,7 @@ from entrepot._cli.common import (
     printable,
     table,
 )
+from entrepot._cli.streams import stream_table
 from entrepot._daemon import launcher
 from entrepot._daemon.plasma_front_end import end_front_ends
 from entrepot._daemon.settings import resolve
@@ -284,22 +285,7 @@ def _reservation_lines(reservations: dict[str, Any] | None) -> list[str]:
 
 def _stream_lines(streams: list[dict[str, Any]] | None) -> list[str]:
     """Return what is in each stream and who writes and reads it; ``None``: the daemon is older."""
-    if not streams:
-        return []
-    rows = [
-        [
-            stream["name"],
-            stream["session"],
-            stream["state"],
-            f"{stream['chunks']} of {stream['capacity']}",
-            str(stream["appended"]),
-            f"{stream['writers_open']} open, {stream['writers_closed']} of {stream['writers']} closed",
-            ", ".join(f"{group['name']} {group['readers']}" for group in stream["groups"]),
-        ]
-        for stream in streams
-    ]
-    lines = [f"streams    {len(streams)}"]
-    return [*lines, table(rows, ["stream", "session", "state", "chunks", "written", "writers", "groups and readers"])]
+    return [f"streams    {len(streams)}", stream_table(streams)] if streams else []
 
 
 def kept_bytes(status: dict[str, Any]) -> int:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot._cli import physical
+from entrepot._cli import physical, streams
 from entrepot._cli.common import (
     add_connection_options,
     age,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add the subcommands of this module."""
-    listing = subparsers.add_parser("ls", help="list objects")
+    listing = subparsers.add_parser("ls", help="list objects, or streams")
     add_connection_options(listing)
     listing.add_argument("pattern", nargs="?", default="*", help="glob over names and IDs (default: all)")
     listing.add_argument("--all", action="store_true", help="list all sessions; without --scope, all scopes too")
@@ -46,6 +46,9 @@ def add_subcommands(subparsers: SubParsers) -> None:
         "--physical",
         action="store_true",
         help="show the memory and disk that objects occupy, each shared byte once, with a total; JSON: one object",
+    )
+    listing.add_argument(
+        "--streams", action="store_true", help="list the streams whose names match, with their writers and readers"
     )
     listing.set_defaults(run=run_ls)
 
@@ -138,7 +141,14 @@ def run_ls(arguments: argparse.Namespace) -> int:
     many_sessions = arguments.all or (arguments.scope is not None and arguments.session is None)
     if many_sessions and arguments.session is not None:
         raise InvalidArgument("--session lists one session and --all lists all sessions: use only one of these options")
+    if arguments.streams and arguments.physical:
+        raise InvalidArgument("--physical lists objects and --streams lists streams: use only one of these options")
     with connect_for_inspection(arguments.address) if many_sessions else connect(arguments) as store:
+        if arguments.streams:
+            scope, session = (arguments.scope, None) if many_sessions else (store.scope, store.session_name)
+            listed = streams.matching(store.status().get("streams"), arguments.pattern, scope, session)
+            streams.print_streams(listed, arguments.json)
+            return 0
         if many_sessions:
             raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
             objects = list_objects_everywhere(raw, session, arguments.pattern, arguments.scope)
