@@ -363,24 +363,30 @@ class Session {
 
 }  // namespace
 
-// A stream of session `session`, with a writer and a reader; two chunks, one of which is sealed by the same request. The
-// numbers say which of those that were learned is taken for which.
-Bytes stream_steps(std::uint8_t session, std::uint8_t stream, std::uint8_t end) {
-  Bytes input;
-  // Session, name, how, capacity, writers, keeps, no groups, capacity in bytes
-  append(input, {31, 3, session, 1, 1, 2, 1, 2, 0, 0, 1});
-  append(input, {31, 4, stream, 3, 1});                            // stream, next ID
-  append(input, {31, 6, end, 4, 3, session, 0, 1, 2, 0, 0, 0, 1, 2, 2, 0, 1, 1});  // writer, next ID, object
-  append(input, {31, 8, end, 1, 10, 4, 1});                        // writer, ID, timeout, next ID
-  append(input, {31, 5, stream, 1, 1, 1});                         // stream, group, late
-  append(input, {31, 10, end, 0xff, 0xff, 10, 1});                 // reader, what is done, timeout
-  append(input, {31, 10, end, 0, 10, 1});
-  append(input, {31, 9, end, 1, 1});
-  append(input, {31, 14, 0, stream, 1});
-  append(input, {31, 12, end, 0, 0, 1});
-  append(input, {31, 11, end, 0, 1});
-  append(input, {31, 13, end, 1});
-  append(input, {31, 14, 1, session, 1, 1});
+// A stream with a writer and a reader, and a chunk that is sealed, appended, given out and consumed. `session`: place of
+// the session among the numbers learned. 0x80 + n is the one that was learned n numbers ago, once 32 are known.
+Bytes stream_steps(std::uint8_t session) {
+  const Bytes all_ones(9, 0xff);  // the largest number
+  const auto place = [](int ago) { return static_cast<std::uint8_t>(0x80 + ago); };
+  Bytes input(10, 11);  // so many requests for the status that 32 numbers are known
+  append(input, {21, 1, 1, 0, 0, 0, 0, 2});
+  append(input, {31, 3, place(session), 1, 1, 2, 1, 2, 0, 0, 1});  // OpenStream
+  append(input, {31, 4, place(0), 3, 1});                          // OpenStreamWriter: stream, next ID
+  append(input, {31, 6, place(0), 4, 3, place(session + 7), 0, 0, 0, 1, 0, 0, 0, 0});  // PutChunk: writer, next, object
+  append(input, all_ones);                                                             // no pin
+  append(input, {1});
+  append(input, {31, 8, place(4), 3, 10, 4, 1});    // AppendChunk: writer, ID, timeout, next ID
+  append(input, {31, 5, place(7), 1, 1, 1});        // OpenStreamReader: stream, group, late
+  append(input, {31, 10, place(0)});                // NextChunk: reader,
+  append(input, all_ones);                          // nothing is done,
+  append(input, {10, 1});                           // timeout
+  append(input, {31, 10, place(4), 0, 0, 1});       // NextChunk: the first one is done
+  append(input, {31, 11, place(4), 0, 1});          // ChunkDone
+  append(input, {31, 9, place(12), 4, 1});          // WithdrawChunk: writer, ID
+  append(input, {31, 14, 0, place(15), 1});         // StreamState
+  append(input, {31, 12, place(16), 0, 0, 1});      // CloseStreamWriter
+  append(input, {31, 13, place(8), 1});             // CloseStreamReader
+  append(input, {31, 14, 1, place(session), 1, 1});  // RemoveStream, of another session
   return input;
 }
 
@@ -404,11 +410,11 @@ std::vector<Bytes> seeds() {
     append(input, {26, 1, 1, 3, 1, 1, 0, 1});
     append(input, {28, 0, number, 1, 1, 1, 0, 1});
     append(input, {29, number, 1, 0, 0, 10, 1});
-    for (std::uint8_t other = 0; other < 3; ++other)
-      append(input, stream_steps(number, static_cast<std::uint8_t>(0x80 + other), static_cast<std::uint8_t>(0x81 + other)));
     append(input, {10, 1, 42, 4, 0xff, 0x7f, 3, 19, 1, 1, 1});
     all.push_back(input);
   }
+  for (std::uint8_t session = 0; session < 4; ++session)
+    all.push_back(stream_steps(session));
   return all;
 }
 

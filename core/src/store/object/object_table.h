@@ -5,6 +5,7 @@
 //   delete:  `deleting` -> index -> names -> one scan of all pin tables -> free, or deferred until the last pin goes
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -29,8 +30,10 @@ class ObjectTable {
   [[nodiscard]] LookupOutcome lookup(const IdBytes& id) const;
   [[nodiscard]] std::optional<std::uint32_t> find(const IdBytes& id) const { return parts_->catalog.find(id); }
 
-  [[nodiscard]] std::uint64_t payload_bytes(std::uint32_t slot) const {
-    return parts_->catalog.directory().at(slot).payload_bytes;
+  // Of its payload, or of its record if that is larger: a small value's bytes may all be in its tree.
+  [[nodiscard]] std::uint64_t bytes(std::uint32_t slot) const {
+    const auto& entry = parts_->catalog.directory().at(slot);
+    return std::max<std::uint64_t>(entry.payload_bytes, entry.record_bytes);
   }
 
   // Unlinks at once, with one pin scan for all. result[i]: whether ids[i] existed.

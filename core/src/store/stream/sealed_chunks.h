@@ -17,7 +17,7 @@ class SealedChunks : public ChunkObjects {
   [[nodiscard]] std::optional<Sealed> find(const IdBytes& id) const override {
     const LookupOutcome outcome = objects_->lookup(id);
     if (outcome.code != Code::kOk) return std::nullopt;
-    return Sealed{outcome.generation, objects_->payload_bytes(outcome.slot)};
+    return Sealed{outcome.generation, objects_->bytes(outcome.slot)};
   }
   void remove(const IdBytes& id) override { static_cast<void>(objects_->remove(std::span(&id, 1))); }
 

@@ -43,7 +43,7 @@ struct StreamChunk {
   IdBytes id{};
   std::uint32_t generation = 0;
   std::uint32_t groups_left = 0;  // that have not consumed it
-  std::uint64_t bytes = 0;        // of its payload
+  std::uint64_t bytes = 0;        // that count for the capacity
 };
 
 // Guarded by the daemon's thread.

@@ -46,7 +46,7 @@ class ChunkObjects {
   virtual ~ChunkObjects() = default;
   struct Sealed {
     std::uint32_t generation = 0;
-    std::uint64_t bytes = 0;  // of its payload
+    std::uint64_t bytes = 0;  // that count for the capacity
   };
   [[nodiscard]] virtual std::optional<Sealed> find(const IdBytes& id) const = 0;  // none: not in the store
   virtual void remove(const IdBytes& id) = 0;
