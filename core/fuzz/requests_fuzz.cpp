@@ -369,7 +369,7 @@ Bytes stream_steps(std::uint8_t session) {
   const Bytes all_ones(9, 0xff);  // the largest number
   const auto place = [](int ago) { return static_cast<std::uint8_t>(0x80 + ago); };
   Bytes input(10, 11);  // so many requests for the status that 32 numbers are known
-  append(input, {21, 1, 1, 0, 0, 0, 0, 2});
+  append(input, {21, 1, 1, 0, 0, 0, 0, 2, 1});
   append(input, {31, 3, place(session), 1, 1, 2, 1, 2, 0, 0, 1});  // OpenStream
   append(input, {31, 4, place(0), 3, 1});                          // OpenStreamWriter: stream, next ID
   append(input, {31, 6, place(0), 4, 3, place(session + 7), 0, 0, 0, 1, 0, 0, 0, 0});  // PutChunk: writer, next, object
