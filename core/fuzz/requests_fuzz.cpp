@@ -375,17 +375,17 @@ Bytes stream_steps(std::uint8_t session) {
   append(input, {31, 6, place(0), 4, 3, place(session + 7), 0, 0, 0, 1, 0, 0, 0, 0});  // PutChunk: writer, next, object
   append(input, all_ones);                                                             // no pin
   append(input, {1});
-  append(input, {31, 8, place(4), 3, 10, 4, 1});    // AppendChunk: writer, ID, timeout, next ID
-  append(input, {31, 5, place(7), 1, 1, 1});        // OpenStreamReader: stream, group, late
-  append(input, {31, 10, place(0)});                // NextChunk: reader,
-  append(input, all_ones);                          // nothing is done,
-  append(input, {10, 1});                           // timeout
-  append(input, {31, 10, place(4), 0, 0, 1});       // NextChunk: the first one is done
-  append(input, {31, 11, place(4), 0, 1});          // ChunkDone
-  append(input, {31, 9, place(12), 4, 1});          // WithdrawChunk: writer, ID
-  append(input, {31, 14, 0, place(15), 1});         // StreamState
-  append(input, {31, 12, place(16), 0, 0, 1});      // CloseStreamWriter
-  append(input, {31, 13, place(8), 1});             // CloseStreamReader
+  append(input, {31, 8, place(4), 3, 10, 4, 1});     // AppendChunk: writer, ID, timeout, next ID
+  append(input, {31, 5, place(7), 1, 1, 1});         // OpenStreamReader: stream, group, late
+  append(input, {31, 10, place(0)});                 // NextChunk: reader,
+  append(input, all_ones);                           // nothing is done,
+  append(input, {10, 1});                            // timeout
+  append(input, {31, 10, place(4), 0, 0, 1});        // NextChunk: the first one is done
+  append(input, {31, 11, place(4), 0, 1});           // ChunkDone
+  append(input, {31, 9, place(12), 4, 1});           // WithdrawChunk: writer, ID
+  append(input, {31, 14, 0, place(15), 1});          // StreamState
+  append(input, {31, 12, place(16), 0, 0, 1});       // CloseStreamWriter
+  append(input, {31, 13, place(8), 1});              // CloseStreamReader
   append(input, {31, 14, 1, place(session), 1, 1});  // RemoveStream, of another session
   return input;
 }

@@ -162,12 +162,13 @@ ENTREPOT_API int32_t entrepot_consumed(entrepot_client* client, const uint8_t id
 #define ENTREPOT_STREAM_NEW 2      /* created; one that exists fails, and so do its writers and readers */
 typedef struct entrepot_stream_options {
   size_t struct_size;
-  uint32_t session;        /* from entrepot_open_session */
-  int32_t how;             /* ENTREPOT_STREAM_... */
-  const char* name;        /* within the session */
-  uint32_t capacity;       /* chunks in it at most; 0: as it has it, or 16 */
-  uint32_t writers;        /* how many it expects in total; 0: as it has it, or 1 */
-  uint64_t capacity_bytes; /* of the chunks in it; a larger one is admitted if it is empty; 0: as it has it, or unlimited */
+  uint32_t session;  /* from entrepot_open_session */
+  int32_t how;       /* ENTREPOT_STREAM_... */
+  const char* name;  /* within the session */
+  uint32_t capacity; /* chunks in it at most; 0: as it has it, or 16 */
+  uint32_t writers;  /* how many it expects in total; 0: as it has it, or 1 */
+  uint64_t
+      capacity_bytes; /* of the chunks in it; a larger one is admitted if it is empty; 0: as it has it, or unlimited */
   const char* const* groups; /* names of groups of readers that get every chunk, even if they come late */
   uint64_t group_count;
 } entrepot_stream_options;

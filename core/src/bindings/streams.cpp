@@ -87,11 +87,10 @@ nb::object next(PyClient& client, std::uint64_t reader, std::optional<std::uint6
   std::shared_ptr<SealedObject> object;
   const NextChunkReply chunk =
       check(client.run(wait.limit, [&](const Attachment& attachment) -> Result<NextChunkReply> {
-        ASSIGN_OR_RETURN(NextChunkReply given,
-                         next_chunk(*attachment.client, reader, done, wait, signal_interrupt()));
+        ASSIGN_OR_RETURN(NextChunkReply given, next_chunk(*attachment.client, reader, done, wait, signal_interrupt()));
         // Here, with what is at hand. Why it is not in memory is left to a get, which waits for it.
         if (given.ended == 0) {
-          if (auto found = attachment.client->find(given.id); found.is_ok()) object = found.take();
+          if (auto pinned = attachment.client->find(given.id); pinned.is_ok()) object = pinned.take();
         }
         return given;
       }));

@@ -53,7 +53,9 @@ struct StreamAccess {
   }
 };
 
-Status closed(const char* what) { return {Code::kInvalidArgument, entrepot::concat(what, " was closed: open another")}; }
+Status closed(const char* what) {
+  return {Code::kInvalidArgument, entrepot::concat(what, " was closed: open another")};
+}
 
 }  // namespace
 
@@ -160,8 +162,8 @@ int32_t entrepot_stream_open(entrepot_client* client, const entrepot_stream_opti
     stream->interrupt_context = client->interrupt_context;
     stream->session = client->access->sessions.handle(options->session);
     stream->name = options->name;
-    entrepot::OpenStreamRequest request{0, stream->name, kHow[options->how], options->capacity, options->writers, 0, {},
-                                        options->capacity_bytes};
+    entrepot::OpenStreamRequest request{0, stream->name, kHow[options->how],     options->capacity, options->writers,
+                                        0, {},           options->capacity_bytes};
     for (uint64_t i = 0; i < options->group_count; ++i) {
       if (options->groups[i] == nullptr) return missing("a group");
       request.groups.emplace_back(options->groups[i]);
@@ -190,8 +192,8 @@ int32_t entrepot_stream_remove(entrepot_stream* stream, entrepot_error* error) {
   return guarded(error, [&]() -> Status {
     if (stream == nullptr) return missing("the stream");
     return stream->run([&](const Attachment& attachment) -> Status {
-      ASSIGN_OR_RETURN(const std::uint32_t session, stream->client().session_number(attachment, stream->session,
-                                                                                    stream->interrupt_check()));
+      ASSIGN_OR_RETURN(const std::uint32_t session,
+                       stream->client().session_number(attachment, stream->session, stream->interrupt_check()));
       return entrepot::remove_stream(*attachment.client, session, stream->name, stream->interrupt_check());
     });
   });

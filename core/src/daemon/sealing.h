@@ -44,8 +44,7 @@ void seal_objects(Store& store, Request& request, std::vector<SealObject> object
           then(to, std::move(results));
           return true;
         }
-        const std::uint64_t record =
-            std::ranges::max_element(unrecorded, {}, &Unrecorded::value_type::second)->second;
+        const std::uint64_t record = std::ranges::max_element(unrecorded, {}, &Unrecorded::value_type::second)->second;
         answer_when_recorded(
             store, to, origin, record,
             [&store, then = std::move(then), results = std::move(results), unrecorded = std::move(unrecorded)](

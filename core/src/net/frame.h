@@ -66,7 +66,7 @@ enum class MessageType : std::uint16_t {
   kChunkDone = 61,
   kStreamState = 62,
   kPutChunk = 63,  // since 1.7
-  kFork = 43,  // sent by the parent: a second registration, for a forked child
+  kFork = 43,      // sent by the parent: a second registration, for a forked child
 };
 
 struct FrameHeader {

@@ -178,7 +178,9 @@ TEST_F(CApiStreams, ADroppedWriterIsAnErrorAndADroppedReaderReturnsItsChunk) {
     ASSERT_TRUE(again);
     EXPECT_TRUE(again->redelivered());
   }
-  { const Writer dropped = stream.writer(); }
+  {
+    const Writer dropped = stream.writer();
+  }
   EXPECT_EQ(failure_of([&] { static_cast<void>(reader.next(1'000)); }), Code::kStreamFailed);
   EXPECT_EQ(failure_of([&] { put(good, 2); }), Code::kStreamFailed);
   EXPECT_EQ(failure_of([&] { good.close(); }), Code::kStreamFailed);

@@ -369,7 +369,8 @@ TEST_F(Streams, WhatIsUnspecifiedMayBeGivenLaterButNotChanged) {
   EXPECT_EQ(second->writers, 2U);
   EXPECT_TRUE(second->keeps);
   EXPECT_EQ(second->capacity_bytes, 1000U);
-  for (const StreamSpec& other : {StreamSpec{4}, StreamSpec{0, 1}, StreamSpec{0, 0, false}, StreamSpec{.capacity_bytes = 999}}) {
+  for (const StreamSpec& other :
+       {StreamSpec{4}, StreamSpec{0, 1}, StreamSpec{0, 0, false}, StreamSpec{.capacity_bytes = 999}}) {
     EXPECT_EQ(table.open(1, "session 's'", "x", StreamOpening::kAny, other).code(), Code::kInvalidArgument);
   }
   EXPECT_EQ(table.open(2, "session 't'", "x", StreamOpening::kExisting, {}).code(), Code::kObjectNotFound);

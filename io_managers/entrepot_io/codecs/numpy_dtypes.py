@@ -36,9 +36,9 @@ def restore_dtype(described: Any) -> np.dtype[Any]:
     Raises:
         CorruptData: it does not describe a dtype, or one that holds Python objects.
     """
-    known = _RESTORED.get(described) if type(described) is str else None
-    if known is not None:
-        return known
+    plain = _RESTORED.get(described) if type(described) is str else None
+    if plain is not None:
+        return plain
     try:
         dtype = _restore(described, 0)
     except (TypeError, ValueError, KeyError, SyntaxError, OverflowError) as error:

@@ -145,8 +145,8 @@ def run_ls(arguments: argparse.Namespace) -> int:
         raise InvalidArgument("--physical lists objects and --streams lists streams: use only one of these options")
     with connect_for_inspection(arguments.address) if many_sessions else connect(arguments) as store:
         if arguments.streams:
-            scope, session = (arguments.scope, None) if many_sessions else (store.scope, store.session_name)
-            listed = streams.matching(store.status().get("streams"), arguments.pattern, scope, session)
+            place = (arguments.scope, None) if many_sessions else (store.scope, store.session_name)
+            listed = streams.matching(store.status().get("streams"), arguments.pattern, *place)
             streams.print_streams(listed, arguments.json)
             return 0
         if many_sessions:

@@ -28,8 +28,7 @@ Status Stream::specify(const StreamSpec& spec) {
     RETURN_IF_ERROR(check_change("capacity", capacity_, spec.capacity, capacity_specified_));
   }
   if (spec.capacity_bytes != 0) {
-    RETURN_IF_ERROR(
-        check_change("capacity_bytes", capacity_bytes_, spec.capacity_bytes, capacity_bytes_specified_));
+    RETURN_IF_ERROR(check_change("capacity_bytes", capacity_bytes_, spec.capacity_bytes, capacity_bytes_specified_));
   }
   if (spec.writers != 0) RETURN_IF_ERROR(check_change("writers", writers_, spec.writers, writers_specified_));
   if (spec.keeps) {

@@ -113,7 +113,7 @@ class Stream {
   }
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   [[nodiscard]] std::uint64_t capacity_bytes() const { return capacity_bytes_; }  // 0: unlimited
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }                      // of the chunks in it
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }                    // of the chunks in it
   [[nodiscard]] std::uint32_t writers() const { return writers_; }
   [[nodiscard]] std::uint32_t writers_opened() const { return writers_opened_; }
   [[nodiscard]] std::uint32_t writers_closed() const { return writers_closed_; }
