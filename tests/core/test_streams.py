@@ -522,14 +522,14 @@ def test_a_writer_waits_for_room_in_bytes(
     with pytest.raises(entrepot.InvalidArgument, match="exists with capacity_bytes 3145728, but 1 is given"):
         store.stream("x", capacity_bytes=1)
     reader, writer = stream.reader("g"), stream.writer()
-    writer.put(bytes(5 * MIB), timeout=0)  # one is always admitted
+    writer.put(bytes(5 * MIB), timeout=30)  # one is always admitted
     with pytest.raises(entrepot.Timeout, match=r"1 chunk of 16 in it, 5 MiB of 3 MiB"):
         writer.put(bytes(1), timeout=0)
     assert store.status()["objects"] == 1, "what was refused is deleted"
     assert len(reader.get()) == 5 * MIB
     reader.ack()
-    writer.put(bytes(2 * MIB), timeout=0)
-    writer.put(bytes(MIB), timeout=0)
+    writer.put(bytes(2 * MIB), timeout=30)
+    writer.put(bytes(MIB), timeout=30)
     waiting = threads.submit(writer.put, "small", timeout=60)
     wait_until(lambda: listed(store)["writers_waiting"] == 1, "the writer to wait")
     assert main(["ls", "--streams", "--all", "--address", store.address]) == 0
