@@ -33,7 +33,7 @@ ALLOWED_SYSTEM = {"base/cpu.cpp": {"sys/auxv.h"}}
 # The only headers of one layer that another may include.
 ONLY_HEADERS = {("store", "spill"): {"spill/backend.h"}}
 # The folders of the layer store, lowest first: each includes only folders before it, and these two headers.
-STORE_PARTS = ("memory", "eviction", "session", "object", "stream", "paging", "status")
+STORE_PARTS = ("memory", "eviction", "session", "object", "stream", "gateway", "paging", "status")
 STORE_LEAVES = {"store/types.h", "store/sync_point.h"}
 # At the start of a line: clang-format indents what is nested, in classes and in functions.
 DECLARATION = re.compile(r"^(?:class|struct) (?:\[\[\w+\]\] )?(?P<name>\w+)(?: final)?\s*(?::[^;{]*)?\{", re.MULTILINE)

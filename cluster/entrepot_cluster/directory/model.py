@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+from entrepot.origins import Life as Life
+
 from entrepot_cluster.directory.errors import DirectoryDamaged
 
 T = TypeVar("T")
@@ -66,13 +68,6 @@ class InstanceChange(NamedTuple):
 
     kind: Literal["joined", "changed", "lost", "departed"]
     instance: Instance
-
-
-class Life(NamedTuple):
-    """One life of an object: the instance (32 hexadecimal digits) that made it, and its generation there."""
-
-    instance: str
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)

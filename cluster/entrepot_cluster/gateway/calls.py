@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 from entrepot import inventory, raw_objects
@@ -90,13 +90,14 @@ class Calls:
         perform = self._operations.get(operation)
         if perform is None:
             raise VersionMismatch(
-                f"this store's gateway does not know the operation {operation!r}: it is older than the client; restart it"
+                f"this store's gateway does not know the operation {operation!r}: it is older than the client; "
+                "restart it"
             )
         try:
             request = msgpack.unpackb(payload)
         except (ValueError, msgpack.UnpackException) as error:
             raise InvalidArgument(f"the call {operation!r} to the gateway cannot be read: {error}") from error
-        return bytes(msgpack.packb(perform(request)))
+        return cast("bytes", msgpack.packb(perform(request)))
 
     def _fetch(self, ids: list[bytes], seconds: float, *, waits: bool) -> None:
         """Fetch what is missing; with a timeout, look again for what nobody has published yet."""
@@ -126,11 +127,11 @@ class Calls:
     def _resolve(self, request: Any) -> bytes:
         """Look up a name in the directory, and fetch what it is bound to."""
         scope, session, name = request
-        found = self._directory.get().lookup_name(scope, session, name)
-        bindings = [each for each in found.entries if each.instance.id != self._store.instance_id]
+        published = self._directory.get().lookup_name(scope, session, name)
+        bindings = [each for each in published.entries if each.instance.id != self._store.instance_id]
         if not bindings:
-            if found.damage is not None:
-                raise found.damage
+            if published.damage is not None:
+                raise published.damage
             raise ObjectNotFound(f"no other store of the cluster has published the name {name!r} in this session")
         newest = bindings[0]
         if not newest.instance.live and not self._has_copy(newest.oid, Life(newest.instance.id, newest.generation)):
@@ -140,15 +141,15 @@ class Calls:
         return (here or self._fetcher.fetch_life(newest.oid, life)).binary
 
     def _has_copy(self, oid: bytes, life: Life) -> bool:
-        found = self._directory.get().places([oid])[0]
-        return any(place.life == life and place.instance.live for place in found.entries)
+        published = self._directory.get().places([oid])[0]
+        return any(place.life == life and place.instance.live for place in published.entries)
 
     def _prefetch(self, request: Any) -> None:
         ids = [oid for oid in request if raw_objects.generation_of(self._store, ObjectID(oid)) is None]
         self._background.submit(self._fetcher.fetch, ids)
 
     def _locate(self, request: Any) -> list[Any]:
-        found = self._directory.get().places([request])[0]
+        published = self._directory.get().places([request])[0]
         return [
             [
                 place.instance.id,
@@ -158,7 +159,7 @@ class Calls:
                 place.instance.live,
                 place.instance.lost_since or 0.0,
             ]
-            for place in found.raise_damage()
+            for place in published.raise_damage()
         ]
 
     def _publish(self, request: Any) -> None:
@@ -175,12 +176,12 @@ class Calls:
         target = self._target(to)
         members = inventory.members(self._store, object_id) if kind.members is not None else []
         moved: list[Wanted] = []
-        for one in [*members, object_id]:  # a collection after its members: it is whole there, or here
-            generation = raw_objects.generation_of(self._store, one)
+        for member_id in [*members, object_id]:  # a collection after its members: it is whole there, or here
+            generation = raw_objects.generation_of(self._store, member_id)
             if generation is None:
-                raise ObjectNotFound(f"object {one} is not in the store of host {self._store.host} any more")
-            self._source.look_up(one)  # with the names that it has now
-            moved.append(Wanted(one.binary, generation))
+                raise ObjectNotFound(f"object {member_id} is not in the store of host {self._store.host} any more")
+            self._source.look_up(member_id)  # with the names that it has now
+            moved.append(Wanted(member_id.binary, generation))
         self._push(moved[:-1], target)
         self._push(moved[-1:], target)
         for item in reversed(moved):
@@ -208,8 +209,8 @@ class Calls:
             raise InvalidArgument(f"host {to} has {len(others)} stores in the cluster: say which instance: {ids}")
         if live:
             raise InvalidArgument(f"{to} is this store, where the object is already")
-        known = ", ".join(sorted({each.host for each in instances if each.live})) or "none"
-        raise StoreUnavailable(f"no store of host or instance {to!r} is live in the cluster; there are: {known}")
+        hosts = ", ".join(sorted({each.host for each in instances if each.live})) or "none"
+        raise StoreUnavailable(f"no store of host or instance {to!r} is live in the cluster; there are: {hosts}")
 
 
 def error_name(error: EntrepotError) -> str:

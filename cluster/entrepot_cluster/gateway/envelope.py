@@ -6,6 +6,7 @@ The transport carries it where it has the object's tree, which it does not inter
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import msgpack
 from entrepot.errors import CorruptData
@@ -34,7 +35,8 @@ class Envelope:
     def pack(self) -> bytes:
         """Serialize it."""
         lives = [list(life) for life in self.lives]
-        return bytes(msgpack.packb([_FORMAT, self.scope, self.session, list(self.names), lives, self.tree]))
+        fields = [_FORMAT, self.scope, self.session, list(self.names), lives, self.tree]
+        return cast("bytes", msgpack.packb(fields))
 
     @classmethod
     def unpack(cls, data: bytes) -> Envelope:

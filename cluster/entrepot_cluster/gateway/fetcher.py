@@ -143,12 +143,12 @@ class Fetcher:
         for begin in range(0, len(ids), LOOKUP_IDS):
             part = ids[begin : begin + LOOKUP_IDS]
             try:
-                found = self._directory.get().places(part)
+                published = self._directory.get().places(part)
             except EntrepotError as error:
                 for oid in part:
                     mine[oid].set_result(error)
                 continue
-            for oid, places in zip(part, found, strict=True):
+            for oid, places in zip(part, published, strict=True):
                 try:
                     candidates.append(_Candidate(oid, self._newest_life(oid, places.entries)))
                 except EntrepotError as error:
@@ -208,13 +208,14 @@ class Fetcher:
             if not isinstance(outcome, ObjectLost):
                 return outcome
             failure = outcome
-        found = self._directory.get().places([oid])[0]
-        copies = [place for place in found.entries if place.life == life and place.instance.id != self._own_instance()]
+        published = self._directory.get().places([oid])[0]
+        others = [place for place in published.entries if place.instance.id != self._own_instance()]
+        copies = [place for place in others if place.life == life]
         live = [place for place in copies if place.instance != own and self._directory.may_be_live(place.instance)]
         if live:
             return self._fetch_from(live, life)
         if failure is None:
-            failure = found.damage
+            failure = published.damage
         return failure or lost_error(oid, [own] if own is not None else [place.instance for place in copies])
 
     def _fetch_from(self, places: list[Place], life: Life) -> Outcome:
@@ -304,8 +305,8 @@ def lost_error(oid: bytes, instances: Sequence[Instance]) -> ObjectLost:
     """The error for an object that only these instances had, none of which is live."""
     if not instances:
         return ObjectLost(
-            f"the store that had object {oid.hex()} is not known to the cluster's directory: it has left the cluster, or "
-            "was lost long ago"
+            f"the store that had object {oid.hex()} is not known to the cluster's directory: it has left the cluster, "
+            "or was lost long ago"
         )
     where = " and ".join(dict.fromkeys(describe_lost(instance) for instance in instances))
     return ObjectLost(f"object {oid.hex()} was in the store of {where}")

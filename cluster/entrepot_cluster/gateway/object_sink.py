@@ -103,8 +103,8 @@ class StoreSink:
         for index, (header, buffers) in enumerate(objects):
             try:
                 incoming = self._plan(header)
-            except EntrepotError as error:
-                outcomes[index] = error
+            except EntrepotError as failure:
+                outcomes[index] = failure
                 continue
             if incoming is None:
                 outcomes[index] = True
@@ -123,12 +123,12 @@ class StoreSink:
         ]
         try:
             results = raw_objects.put_small(store, objects)
-        except EntrepotError as error:
+        except EntrepotError as failure:
             if len(part) > 1:  # one by one, to know which of them it was
-                for one in part:
-                    self._put([one], outcomes)
+                for item in part:
+                    self._put([item], outcomes)
             else:
-                outcomes[part[0][0]] = self._refused(part[0][1], error) or True
+                outcomes[part[0][0]] = self._refused(part[0][1], failure) or True
             return
         error = self._record(
             [(incoming, result.generation) for (_, incoming, _), result in zip(part, results, strict=True)]
@@ -166,15 +166,15 @@ class StoreSink:
         store = self._sessions.get(envelope.scope, envelope.session)
         target = oid
         if raw_objects.generation_of(store, oid) is not None:
-            there: ObjectID | None = oid
+            local_id: ObjectID | None = oid
             if self._moves:
                 self._check_copy(store, oid, envelope)
                 self._bind(store, oid, envelope)
             elif self._life is not None:
-                there = copy_of(store, oid, self._life)
+                local_id = copy_of(store, oid, self._life)
                 target = alias(store, oid, self._life)
-            if there is not None:
-                self.targets[header.id] = there
+            if local_id is not None:
+                self.targets[header.id] = local_id
                 return None
         return Incoming(oid, target, store, envelope, header.nbytes)
 
@@ -207,8 +207,8 @@ class StoreSink:
     def _check_copy(store: Store, oid: ObjectID, envelope: Envelope) -> None:
         if all(copy_of(store, oid, life) != oid for life in envelope.lives):
             raise ObjectExists(
-                f"object {oid} exists in the store of host {store.host}, to which it is to be moved, and may be another "
-                "one: delete one of the two"
+                f"object {oid} exists in the store of host {store.host}, to which it is to be moved, and may be "
+                "another one: delete one of the two"
             )
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Keeps the directory up to date with what the store has: written behind, in batches.
 
-unregistered ──registered──▶ filling ──everything was published──▶ confirmed ──changes, every half second──▶ confirmed
+unregistered ──registered──▶ filling ──everything was published──▶ confirmed ──changes──▶ confirmed
      ▲                          └──────────────┬─────────────────────┘
      └──the directory has forgotten the instance, or it is another store's
 """
@@ -196,8 +196,10 @@ class Publication:
         unknown = [entry for entry in places if entry.origin is not None and entry.sequence == 0]
         numbers: dict[bytes, int] = {}
         for batch in _batches(unknown):
-            for entry, found in zip(batch, self._directory.get().places([each.oid for each in batch]), strict=True):
-                numbers[entry.oid] = next((place.sequence for place in found.entries if place.life == entry.origin), 0)
+            for entry, published in zip(batch, self._directory.get().places([each.oid for each in batch]), strict=True):
+                numbers[entry.oid] = next(
+                    (place.sequence for place in published.entries if place.life == entry.origin), 0
+                )
         return [replace(entry, sequence=entry.sequence or numbers.get(entry.oid, 0)) for entry in places]
 
 

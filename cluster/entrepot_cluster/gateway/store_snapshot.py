@@ -110,14 +110,14 @@ class StoreSnapshots:
 
     def _members_of(self, oid: bytes, generation: int) -> tuple[bytes, ...]:
         key = (oid, generation)
-        known = self._members.get(key)
-        if known is None:
+        members = self._members.get(key)
+        if members is None:
             object_id = ObjectID(oid)
             kind = inventory.kind_of(self._store, object_id)
             is_collection = kind is not None and kind.members is not None
-            known = tuple(one.binary for one in inventory.members(self._store, object_id)) if is_collection else ()
-            self._members[key] = known
-        return known
+            member_ids = inventory.members(self._store, object_id) if is_collection else []
+            members = self._members[key] = tuple(member_id.binary for member_id in member_ids)
+        return members
 
     def _forget(self, collections: set[tuple[bytes, int]]) -> None:
         """Forget what is not in the store any more."""

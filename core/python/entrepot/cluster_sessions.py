@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgpack
 
@@ -28,7 +28,7 @@ class ClusterSession:
 
     def to_bytes(self) -> bytes:
         """Serialize the declaration for storage in the session."""
-        return bytes(msgpack.packb([self.replicas]))
+        return cast("bytes", msgpack.packb([self.replicas]))
 
 
 def cluster_session(client: SharedClient, scope: str, session: str) -> ClusterSession | None:

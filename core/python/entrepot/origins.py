@@ -9,11 +9,12 @@ nothing about an object that replaces the copy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, cast
 
 import msgpack
 
 from entrepot import raw_objects
+from entrepot._client.gateway_calls import Life as Life
 from entrepot._codecs import inline_bytes
 from entrepot.errors import CorruptData
 from entrepot.ids import ObjectID
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 _KEY = "entrepot.origin:"
 _ALIAS_KEY = "entrepot.life:"
 _MAX_LIVES = 16
-
-
-class Life(NamedTuple):
-    """A life of an object: the instance that holds or held it (32 hexadecimal digits), and its generation there."""
-
-    instance: str
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,7 @@ class Origin:
 
 def record_of(store: Store, oid: ObjectID, origin: Origin) -> raw_objects.SmallObject:
     """Return the record for a copy in a store's session, to be put with ``replace=True``."""
-    data = msgpack.packb([origin.generation, [list(life) for life in origin.lives[:_MAX_LIVES]]])
+    data = cast("bytes", msgpack.packb([origin.generation, [list(life) for life in origin.lives[:_MAX_LIVES]]]))
     return raw_objects.SmallObject(_record_id(store, oid), inline_bytes.tree_of(data), ())
 
 

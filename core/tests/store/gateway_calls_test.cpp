@@ -90,10 +90,10 @@ TEST_F(GatewayCallsTest, WithoutAGatewayACallIsRefused) {
 TEST_F(GatewayCallsTest, ACallIsAnsweredWhenAllItsObjectsAreSealed) {
   ASSERT_TRUE(calls.serve(kGateway, "g").is_ok());
   const Answer both = call({numbered_id(1), numbered_id(2)});
-  const Answer one = call({numbered_id(2)});
+  const Answer second_only = call({numbered_id(2)});
   calls.sealed(numbered_id(2));
   EXPECT_FALSE(*both);
-  ASSERT_TRUE(*one && (*one)->is_ok());
+  ASSERT_TRUE(*second_only && (*second_only)->is_ok());
   calls.sealed(numbered_id(1));
   ASSERT_TRUE(*both && (*both)->is_ok());
   EXPECT_EQ(***both, "");

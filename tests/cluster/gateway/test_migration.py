@@ -56,7 +56,7 @@ def test_another_object_of_that_id_there_is_not_touched(two_hosts: Any) -> None:
 def test_wrong_targets_are_named(two_hosts: Any) -> None:
     a, _ = two_hosts
     oid = a.store.put("x")
-    with pytest.raises(StoreUnavailable, match="no store of host or instance 'nowhere' is live.*there are: a, b"):
+    with pytest.raises(StoreUnavailable, match=r"no store of host or instance 'nowhere' is live.*there are: a, b"):
         a.store.migrate(oid, "nowhere")
     with pytest.raises(InvalidArgument, match="is this store"):
         a.store.migrate(oid, "a")

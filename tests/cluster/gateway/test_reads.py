@@ -130,9 +130,10 @@ def test_remote_false_looks_only_here(two_hosts: Any) -> None:
     a, b = two_hosts
     oid = a.store.put("x")
     a.store.publish(oid)
-    for read in (lambda: b.store.get(oid, remote=False), lambda: b.store.get_many([oid], remote=False)):
-        with pytest.raises(ObjectNotFound):
-            read()
+    with pytest.raises(ObjectNotFound):
+        b.store.get(oid, remote=False)
+    with pytest.raises(ObjectNotFound):
+        b.store.get_many([oid], remote=False)
     assert not b.store.exists(oid)
     assert b.store.get_many([oid]) == ["x"]
 
@@ -210,13 +211,13 @@ def test_a_reference_means_one_life_and_an_id_the_latest(two_hosts: Any, wait_un
 
 def test_the_same_id_with_other_content_on_two_hosts(two_hosts: Any) -> None:
     a, b = two_hosts
-    here = put_value(b.store, "result", "of b")
-    there = put_value(a.store, "result", "of a")
-    assert here.id == there.id
-    assert get_value(there, address=b.address) == "of a"
-    assert get_value(here, address=b.address) == "of b"
-    assert b.store.get(here.id) == "of b"
-    assert get_value(here, address=a.address) == "of b"
+    of_b = put_value(b.store, "result", "of b")
+    of_a = put_value(a.store, "result", "of a")
+    assert of_b.id == of_a.id
+    assert get_value(of_a, address=b.address) == "of a"
+    assert get_value(of_b, address=b.address) == "of b"
+    assert b.store.get(of_b.id) == "of b"
+    assert get_value(of_b, address=a.address) == "of b"
 
 
 def test_a_value_that_is_gone_says_where_it_was(two_hosts: Any) -> None:

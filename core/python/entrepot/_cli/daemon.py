@@ -113,8 +113,8 @@ def run_stop(arguments: argparse.Namespace) -> int:
 def _end_gateways(address: str) -> None:
     if pids := end_gateways(address):
         print(
-            f"entrepot: the gateway of the store did not leave the cluster within 5 s, and will count as lost: processes "
-            f"{' '.join(map(str, pids))}{launcher.describe_stopped(pids)}",
+            "entrepot: the gateway of the store did not leave the cluster within 5 s, and will count as lost: "
+            f"processes {' '.join(map(str, pids))}{launcher.describe_stopped(pids)}",
             file=sys.stderr,
         )
 

@@ -1,13 +1,13 @@
 """Calls to the store's gateway, which reaches the other stores of its cluster.
 
-The daemon passes them on; operation and payload are between this module and the gateway (``entrepot_cluster``). Payloads
-are msgpack. A gateway that does not know an operation says so, with ``VersionMismatch``.
+The daemon passes them on; operation and payload are between this module and the gateway (``entrepot_cluster``).
+Payloads are msgpack. A gateway that does not know an operation says so, with ``VersionMismatch``.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgpack
 
@@ -31,6 +31,13 @@ LOCATE = "locate"
 PUBLISH = "publish"
 MIGRATE = "migrate"
 PREFETCH = "prefetch"
+
+
+class Life(NamedTuple):
+    """A life of an object: the instance that holds or held it (32 hexadecimal digits), and its generation there."""
+
+    instance: str
+    generation: int
 
 
 class Place(NamedTuple):
@@ -128,5 +135,5 @@ def call(raw: _core.Client, operation: str, request: Any, timeout: float) -> Any
     Raises:
         EntrepotError: as the gateway answered; StoreUnavailable: there is none.
     """
-    answer = raw.call_gateway(operation, [], msgpack.packb(request), timeout)
-    return msgpack.unpackb(answer)
+    payload = cast("bytes", msgpack.packb(request))
+    return msgpack.unpackb(raw.call_gateway(operation, [], payload, timeout))

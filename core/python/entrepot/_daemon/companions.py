@@ -1,4 +1,4 @@
-"""Processes beside a store, such as front ends and gateways: started in the background, found again by their command line."""
+"""Processes beside a store, such as front ends and gateways: started in the background, found by their command line."""
 
 from __future__ import annotations
 

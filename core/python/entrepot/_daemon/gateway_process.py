@@ -35,7 +35,8 @@ def start_gateway(
         if any(words[1:] == arguments for words in _gateways(address).values()):
             return False
         raise InvalidArgument(
-            f"--cluster {cluster}: the store at {address} has a gateway already, with other options ({label}): end it first"
+            f"--cluster {cluster}: the store at {address} has a gateway already, with other options "
+            f"({label}): end it first"
         )
     companions.start_in_background(
         [sys.executable, *arguments], f"the gateway of {address}", log, lambda: gateway_label() != ""
@@ -44,7 +45,7 @@ def start_gateway(
 
 
 def end_gateways(address: str) -> list[int]:
-    """Let the gateways of a store that were started in the background leave the cluster, and wait until they have ended.
+    """Let the gateways of a store that run in the background leave the cluster, and wait until they have ended.
 
     Returns:
         Those that still run after 5 seconds: something keeps them from it, such as SIGSTOP.

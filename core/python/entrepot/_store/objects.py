@@ -239,9 +239,9 @@ class DirectObjects(ObjectAccess):
                 left = end - time.monotonic()
                 if not asks or (wait > 0 and left <= 0):
                     raise
-                found, asks = resolve_elsewhere(raw, session.scope, session.name, name, max(left, 0) if wait else 0)
-                if found is not None:
-                    return found
+                fetched, asks = resolve_elsewhere(raw, session.scope, session.name, name, max(left, 0) if wait else 0)
+                if fetched is not None:
+                    return fetched
                 if wait == 0:
                     raise
                 step = max(min(left, REMOTE_POLL_SECONDS) if asks else left, FIRST_WAIT_SECONDS)

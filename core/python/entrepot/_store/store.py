@@ -559,9 +559,8 @@ class Store:
         while True:
             oid = self.resolve(name, timeout=remaining, remote=remote)
             try:
-                return self.get(
-                    oid, copy=copy, remote=remote
-                )  # a bound name refers to a sealed object: nothing to wait for
+                # A bound name refers to a sealed object: there is nothing to wait for.
+                return self.get(oid, copy=copy, remote=remote)
             except ObjectNotFound:  # replaced or deleted since the name was resolved: resolve it again
                 attempts += 1
                 if attempts == _MAX_ATTEMPTS:
