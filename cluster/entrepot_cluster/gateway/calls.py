@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 import msgpack
 from entrepot import inventory, raw_objects
 from entrepot._client import gateway_calls
-from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable, Timeout, VersionMismatch
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable, VersionMismatch
 from entrepot.ids import ObjectID
-from entrepot.origins import Life
+from entrepot.origins import Life, copy_of
 
 from entrepot_cluster.gateway.fetcher import Fetcher, find_instance, is_unknown, lost_error
+from entrepot_cluster.gateway.waiting_fetches import WaitingFetches
 from entrepot_cluster.transport.endpoints import Wanted
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.publication import Publication
 
-LOOK_AGAIN_SECONDS = 0.5  # for an object that a reader waits for
 _PREFETCHES_AT_ONCE = 4
 
 _log = logging.getLogger(__name__)
@@ -61,6 +60,7 @@ class Calls:
         self._source = source
         self._own_address = own_address
         self._background = ThreadPoolExecutor(_PREFETCHES_AT_ONCE, thread_name_prefix="prefetch")
+        self._waiting = WaitingFetches(fetcher, self._is_here)
         self._operations: dict[str, Callable[[Any], Any]] = {
             gateway_calls.FETCH_LIFE: self._fetch_life,
             gateway_calls.RESOLVE: self._resolve,
@@ -71,22 +71,33 @@ class Calls:
         }
 
     def close(self) -> None:
-        """Start no further prefetches."""
+        """Start no further fetches."""
+        self._waiting.close()
         self._background.shutdown(wait=False, cancel_futures=True)
 
-    def answer(self, operation: str, ids: list[bytes], payload: bytes, seconds: float) -> bytes:
+    def answer(
+        self,
+        operation: str,
+        ids: list[bytes],
+        payload: bytes,
+        seconds: float,
+        later: Callable[[EntrepotError | None], None],
+    ) -> bytes | None:
         """Answer one call.
 
         Args:
             operation, ids, payload: as the client sent them.
             seconds: how long the client waits.
+            later: answers with an error, or with nothing, if this returns None.
+
+        Returns:
+            the answer; None: it comes later, or never, because the daemon itself answers at the client's timeout.
 
         Raises:
             EntrepotError: the answer is this error.
         """
         if operation == gateway_calls.FETCH:
-            self._fetch(ids, seconds, waits=bool(payload))
-            return b""
+            return b"" if self._fetch(ids, seconds, later if payload else None) else None
         perform = self._operations.get(operation)
         if perform is None:
             raise VersionMismatch(
@@ -99,26 +110,19 @@ class Calls:
             raise InvalidArgument(f"the call {operation!r} to the gateway cannot be read: {error}") from error
         return cast("bytes", msgpack.packb(perform(request)))
 
-    def _fetch(self, ids: list[bytes], seconds: float, *, waits: bool) -> None:
-        """Fetch what is missing; with a timeout, look again for what nobody has published yet."""
-        end = time.monotonic() + seconds
-        missing = ids
-        while True:
-            missing = [oid for oid in missing if raw_objects.generation_of(self._store, ObjectID(oid)) is None]
-            outcomes = zip(missing, self._fetcher.fetch(missing), strict=True)
-            errors = {oid: error for oid, error in outcomes if error is not None}
-            final = next((error for error in errors.values() if not is_unknown(error)), None)
-            if final is not None:
-                raise final
-            if not errors:
-                return
-            if not waits:
-                raise next(iter(errors.values()))
-            missing = list(errors)
-            left = end - time.monotonic()
-            if left <= 0:
-                raise Timeout(f"object {missing[0].hex()} was not published in time")
-            time.sleep(min(LOOK_AGAIN_SECONDS, left))
+    def _fetch(self, ids: list[bytes], seconds: float, later: Callable[[EntrepotError | None], None] | None) -> bool:
+        """Fetch what is missing; what nobody has published yet is waited for if there is somebody to answer later."""
+        errors = [error for error in self._fetcher.fetch([oid for oid in ids if not self._is_here(oid)]) if error]
+        if not errors:
+            return True
+        final = next((error for error in errors if not is_unknown(error)), None)
+        if final is not None or later is None:
+            raise final or errors[0]
+        self._waiting.add(ids, seconds, later)
+        return False
+
+    def _is_here(self, oid: bytes) -> bool:
+        return raw_objects.generation_of(self._store, ObjectID(oid)) is not None
 
     def _fetch_life(self, request: Any) -> bytes:
         oid, instance, generation = request
@@ -137,7 +141,7 @@ class Calls:
         if not newest.instance.live and not self._has_copy(newest.oid, Life(newest.instance.id, newest.generation)):
             raise lost_error(newest.oid, [newest.instance])
         life = Life(newest.instance.id, newest.generation)
-        here = self._fetcher.copy_here(scope, session, newest.oid, life)
+        here = copy_of(self._store, ObjectID(newest.oid), life, (scope, session))
         return (here or self._fetcher.fetch_life(newest.oid, life)).binary
 
     def _has_copy(self, oid: bytes, life: Life) -> bool:
@@ -145,7 +149,7 @@ class Calls:
         return any(place.life == life and place.instance.live for place in published.entries)
 
     def _prefetch(self, request: Any) -> None:
-        ids = [oid for oid in request if raw_objects.generation_of(self._store, ObjectID(oid)) is None]
+        ids = [oid for oid in request if not self._is_here(oid)]
         self._background.submit(self._fetcher.fetch, ids)
 
     def _locate(self, request: Any) -> list[Any]:

@@ -28,7 +28,7 @@ from entrepot.errors import (
     StoreUnavailable,
 )
 from entrepot.ids import ObjectID
-from entrepot.origins import Life, copy_of
+from entrepot.origins import Life
 
 from entrepot_cluster.directory.directory import VIEW_SECONDS
 from entrepot_cluster.directory.model import Instance, Place
@@ -232,9 +232,19 @@ class Fetcher:
         """
         return [outcome.error for outcome in fetch_from(peer, wanted, StoreSink(self._sessions, moves=True))]
 
-    def copy_here(self, scope: str, session: str, oid: bytes, life: Life) -> ObjectID | None:
-        """Return the ID of a copy of a life in this store; None: it has none."""
-        return copy_of(self._sessions.get(scope, session), ObjectID(oid), life)
+    def published(self, oids: Sequence[bytes]) -> set[bytes]:
+        """Return which of these objects another store has published.
+
+        Raises:
+            DirectoryUnavailable: the directory cannot be asked.
+        """
+        own, published = self._own_instance(), set[bytes]()
+        for begin in range(0, len(oids), LOOKUP_IDS):
+            part = oids[begin : begin + LOOKUP_IDS]
+            for oid, places in zip(part, self._directory.get().places(part), strict=True):
+                if any(place.instance.id != own for place in places.entries):
+                    published.add(oid)
+        return published
 
     # --- transfers
 

@@ -39,7 +39,7 @@ from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
 from entrepot_cluster.transport.handshake import Identity
 from entrepot_cluster.transport.server import GatewayServer
 
-CALLS_AT_ONCE = 32
+CALLS_AT_ONCE = 128
 POLL_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
@@ -66,8 +66,8 @@ class Gateway:
         self._sessions = SessionStores(self._store.address)
         self._directory = DirectoryAccess(settings.directory)
         self._peers = Peers(identity, settings.security)
-        self._source = StoreObjects(self._store, self._sessions)
-        self._snapshots = StoreSnapshots(self._store, self._sessions, self._source)
+        self._source = StoreObjects(self._store)
+        self._snapshots = StoreSnapshots(self._store, self._source)
         self._publication = Publication(self._store, self._directory, self._snapshots, self._source)
         self._fetcher = Fetcher(
             lambda: self._store.instance_id, self._directory, self._peers, self._sessions, self._on_copy
@@ -118,6 +118,7 @@ class Gateway:
                 except AccessDenied:  # the daemon was restarted, or we were silent and another gateway came
                     raw.serve_gateway(self._label)
                     continue
+                self._sessions.close_idle()
                 for call in calls:
                     self._pool.submit(self._answer, *call)
         except EntrepotError as error:
@@ -138,16 +139,22 @@ class Gateway:
 
     def _answer(self, number: int, operation: str, ids: list[bytes], payload: bytes, seconds: float) -> None:
         raw = self._store._raw()  # pyright: ignore[reportPrivateUsage]
-        name, message, answer = "", "", b""
+
+        def respond(error: EntrepotError | None, answer: bytes = b"") -> None:
+            name, message = ("", "") if error is None else (error_name(error), str(error))
+            with suppress(AccessDenied, StoreUnavailable):  # the call is another gateway's now, or nobody's
+                raw.answer_call(number, name, message, answer)
+
         try:
-            answer = self._calls.answer(operation, ids, payload, seconds)
+            answer = self._calls.answer(operation, ids, payload, seconds, respond)
         except EntrepotError as error:
-            name, message = error_name(error), str(error)
+            respond(error)
         except Exception as error:
             _log.exception("a call of the operation %r failed", operation)
-            name, message = "EntrepotError", f"the gateway failed: {type(error).__name__}: {error}; see its log"
-        with suppress(AccessDenied, StoreUnavailable):  # the call is another gateway's now, or nobody's
-            raw.answer_call(number, name, message, answer)
+            respond(EntrepotError(f"the gateway failed: {type(error).__name__}: {error}; see its log"))
+        else:
+            if answer is not None:
+                respond(None, answer)
 
     def _on_copy(self, incoming: Incoming, generation: int, place: Place) -> None:
         session = session_reference(incoming.envelope.scope, incoming.envelope.session)

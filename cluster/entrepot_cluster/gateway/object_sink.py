@@ -172,7 +172,7 @@ class StoreSink:
                 self._bind(store, oid, envelope)
             elif self._life is not None:
                 local_id = copy_of(store, oid, self._life)
-                target = alias(store, oid, self._life)
+                target = alias(oid, self._life, (envelope.scope, envelope.session))
             if local_id is not None:
                 self.targets[header.id] = local_id
                 return None

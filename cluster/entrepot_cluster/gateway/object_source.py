@@ -17,8 +17,6 @@ from entrepot_cluster.gateway.envelope import Envelope
 if TYPE_CHECKING:
     from entrepot import Store
 
-    from entrepot_cluster.gateway.session_stores import SessionStores
-
 _MAX_REMEMBERED = 200_000
 
 
@@ -55,12 +53,10 @@ class StoreObjects:
 
     Args:
         store: a connection to it, in any session.
-        sessions: connections to its other sessions.
     """
 
-    def __init__(self, store: Store, sessions: SessionStores) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._sessions = sessions
         self._lock = threading.Lock()
         # By ID and generation, as noted; the oldest first; guarded by _lock
         self._places: OrderedDict[tuple[bytes, int], Belonging] = OrderedDict()
@@ -92,7 +88,7 @@ class StoreObjects:
     def lives(self, oid: ObjectID, generation: int, scope: str, session: str) -> tuple[Life, ...]:
         """Return the life of an object here, and before it those that it is a copy of."""
         here = Life(self._store.instance_id, generation)
-        origin = origin_of(self._sessions.get(scope, session), oid)
+        origin = origin_of(self._store, oid, (scope, session))
         if origin is None or origin.generation != generation:
             return (here,)
         return (*origin.lives, here)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ import entrepot
 if TYPE_CHECKING:
     from entrepot import Store
 
-MAX_OPEN = 64  # an open session does not expire, so those that were not used lately are closed
+MAX_OPEN = 64
+IDLE_SECONDS = 30.0  # an open session does not expire, so those that were not used for so long are closed
 
 
 class SessionStores:
@@ -24,7 +26,8 @@ class SessionStores:
     def __init__(self, address: str) -> None:
         self._address = address
         self._lock = threading.Lock()
-        self._stores: OrderedDict[tuple[str, str], Store] = OrderedDict()  # oldest use first; guarded by _lock
+        # With the time of the last use, the oldest first; guarded by _lock
+        self._stores: OrderedDict[tuple[str, str], tuple[Store, float]] = OrderedDict()
 
     def get(self, scope: str, session: str) -> Store:
         """Return a store whose session is this one, which is created if it does not exist.
@@ -36,17 +39,28 @@ class SessionStores:
         """
         key = (scope, session)
         with self._lock:
-            store = self._stores.get(key)
-            if store is not None:
-                self._stores.move_to_end(key)
-                return store
+            opened = self._stores.get(key)
+            if opened is not None:
+                self._use(key, opened[0])
+                return opened[0]
         store = entrepot.connect(self._address, scope=scope, session=session, durable=False)
         with self._lock:
-            kept = self._stores.setdefault(key, store)
-            self._stores.move_to_end(key)
+            kept, _ = self._stores.get(key, (store, 0.0))
+            self._use(key, kept)
             while len(self._stores) > MAX_OPEN:
                 self._stores.popitem(last=False)
         return kept
+
+    def close_idle(self) -> None:
+        """Drop connections that were not used for a while."""
+        before = time.monotonic() - IDLE_SECONDS
+        with self._lock:
+            for key in [key for key, (_, used_at) in self._stores.items() if used_at < before]:
+                del self._stores[key]
+
+    def _use(self, key: tuple[str, str], store: Store) -> None:
+        self._stores[key] = (store, time.monotonic())
+        self._stores.move_to_end(key)
 
     def forget_all(self) -> None:
         """Drop all connections."""

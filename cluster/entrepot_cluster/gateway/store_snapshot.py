@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from entrepot import Store
 
     from entrepot_cluster.gateway.object_source import StoreObjects
-    from entrepot_cluster.gateway.session_stores import SessionStores
 
 _HERE = frozenset({"sealed", "spilled", "evicting", "loading"})
 
@@ -30,13 +29,11 @@ class StoreSnapshots:
 
     Args:
         store: a connection to the store, in any session.
-        sessions: connections to its other sessions.
         source: is told where objects belong.
     """
 
-    def __init__(self, store: Store, sessions: SessionStores, source: StoreObjects) -> None:
+    def __init__(self, store: Store, source: StoreObjects) -> None:
         self._store = store
-        self._sessions = sessions
         self._source = source
         self._lock = threading.Lock()
         self._copies: dict[bytes, PlaceEntry] = {}  # fetched objects; guarded by _lock
@@ -102,7 +99,7 @@ class StoreSnapshots:
     ) -> PlaceEntry:
         if copy is not None and copy.generation == generation:
             return copy
-        origin = origin_of(self._sessions.get(*place), ObjectID(oid))
+        origin = origin_of(self._store, ObjectID(oid), place)
         life = None
         if origin is not None and origin.generation == generation and origin.lives:
             life = model.Life(*origin.lives[0])

@@ -43,16 +43,23 @@ class Origin:
 def record_of(store: Store, oid: ObjectID, origin: Origin) -> raw_objects.SmallObject:
     """Return the record for a copy in a store's session, to be put with ``replace=True``."""
     data = cast("bytes", msgpack.packb([origin.generation, [list(life) for life in origin.lives[:_MAX_LIVES]]]))
-    return raw_objects.SmallObject(_record_id(store, oid), inline_bytes.tree_of(data), ())
+    record_id = _record_id(store.scope, store.session_name, oid)
+    return raw_objects.SmallObject(record_id, inline_bytes.tree_of(data), ())
 
 
-def origin_of(store: Store, oid: ObjectID) -> Origin | None:
-    """Return the origin of an object in a store's session; None: it is no copy, or not here. Asks nobody.
+def origin_of(store: Store, oid: ObjectID, place: tuple[str, str] | None = None) -> Origin | None:
+    """Return the origin of an object; None: it is no copy, or not here. Asks nobody.
+
+    Args:
+        store: the store.
+        oid: the object.
+        place: scope and session that it belongs to. Default: the store's own session.
 
     Raises:
         CorruptData: the record's ID holds something else.
     """
-    data = store._raw().get_small(_record_id(store, oid).binary)  # pyright: ignore[reportPrivateUsage]
+    scope, session = place or (store.scope, store.session_name)
+    data = store._raw().get_small(_record_id(scope, session, oid).binary)  # pyright: ignore[reportPrivateUsage]
     if data is None:
         return None
     try:
@@ -62,10 +69,18 @@ def origin_of(store: Store, oid: ObjectID) -> Origin | None:
         raise CorruptData(f"the record of where the copy of object {oid} comes from cannot be read: {error}") from error
 
 
-def copy_of(store: Store, oid: ObjectID, life: Life) -> ObjectID | None:
-    """Return the ID under which this store's session has a copy of a life of an object; None: it has none."""
-    for candidate in (oid, alias(store, oid, life)):
-        origin = origin_of(store, candidate)
+def copy_of(store: Store, oid: ObjectID, life: Life, place: tuple[str, str] | None = None) -> ObjectID | None:
+    """Return the ID under which a session has a copy of a life of an object; None: it has none.
+
+    Args:
+        store: the store.
+        oid: the object.
+        life: which life of it.
+        place: scope and session. Default: the store's own session.
+    """
+    place = place or (store.scope, store.session_name)
+    for candidate in (oid, alias(oid, life, place)):
+        origin = origin_of(store, candidate, place)
         if (
             origin is not None
             and life in origin.lives
@@ -75,10 +90,10 @@ def copy_of(store: Store, oid: ObjectID, life: Life) -> ObjectID | None:
     return None
 
 
-def alias(store: Store, oid: ObjectID, life: Life) -> ObjectID:
-    """Return the ID for a copy of a life of an object whose own ID holds another one in the store."""
-    return ObjectID.derive(store.scope, store.session_name, f"{_ALIAS_KEY}{life.instance}:{life.generation}:{oid}")
+def alias(oid: ObjectID, life: Life, place: tuple[str, str]) -> ObjectID:
+    """Return the ID for a copy of a life of an object whose own ID holds another one, in a session of a scope."""
+    return ObjectID.derive(*place, f"{_ALIAS_KEY}{life.instance}:{life.generation}:{oid}")
 
 
-def _record_id(store: Store, oid: ObjectID) -> ObjectID:
-    return ObjectID.derive(store.scope, store.session_name, f"{_KEY}{oid}")
+def _record_id(scope: str, session: str, oid: ObjectID) -> ObjectID:
+    return ObjectID.derive(scope, session, f"{_KEY}{oid}")

@@ -92,6 +92,38 @@ def test_a_reader_waits_for_what_is_published_later(two_hosts: Any) -> None:
     assert read == ["here"]
 
 
+def test_readers_that_wait_do_not_hold_up_others(two_hosts: Any) -> None:
+    a, b = two_hosts
+    waiting = [b.store.derive(f"later {number}") for number in range(150)]
+    read: list[Any] = []
+
+    def wait(oid: entrepot.ObjectID) -> None:
+        with entrepot.connect(b.address) as store:
+            read.append(store.get(oid, timeout=60))
+
+    readers = [threading.Thread(target=wait, args=(oid,)) for oid in waiting]
+    for reader in readers:
+        reader.start()
+    oid = a.store.put("now")
+    a.store.publish(oid)
+    assert b.store.get(oid, timeout=20) == "now"
+    with entrepot.connect(a.address, cluster=True) as store:
+        for number, later in enumerate(waiting):
+            store.put(number, id=later)
+    for reader in readers:
+        reader.join(60)
+    assert sorted(read) == list(range(150))
+
+
+def test_a_gateway_does_not_keep_the_sessions_of_published_objects_open(two_hosts: Any) -> None:
+    a, b = two_hosts
+    with entrepot.connect(a.address, session="over", cluster=True) as store:
+        oid = store.put("value")
+    assert b.store.get(oid, timeout=30) == "value"
+    raw = a.store._raw()
+    assert raw.remove_unused_session("default", "over", 0) == (True, 0)
+
+
 def test_a_reader_is_woken_at_once_by_a_seal_on_its_own_host(two_hosts: Any) -> None:
     _, b = two_hosts
     oids = [b.store.derive(f"local {number}") for number in range(20)]
