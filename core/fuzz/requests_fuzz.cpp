@@ -207,7 +207,8 @@ class Session {
       case 30:
         return send(peer, MessageType::kInfo, InfoRequest{});
       default: {
-        const int which = input_.byte() % 15;
+        const int which = input_.byte() % 19;
+        if (which >= 15) return send_about_gateway(peer, which - 15);
         return which < 3 ? send_about_memory(peer, which) : send_about_streams(peer, which);
       }
     }
@@ -240,6 +241,13 @@ class Session {
         if (input_.byte() % 2 == 0) return send(peer, MessageType::kStreamState, StreamStateRequest{});
         return send(peer, MessageType::kRemoveStream, RemoveStreamRequest{});
     }
+  }
+
+  void send_about_gateway(Peer& peer, int which) {
+    if (which == 0) return send(peer, MessageType::kServeGateway, ServeGatewayRequest{});
+    if (which == 1) return send(peer, MessageType::kCallGateway, CallGatewayRequest{});
+    if (which == 2) return send(peer, MessageType::kNextCalls, NextCallsRequest{});
+    send(peer, MessageType::kAnswerCall, AnswerCallRequest{});
   }
 
   void send_about_memory(Peer& peer, int which) {

@@ -20,7 +20,7 @@ def session_reference(scope: str, session: str) -> bytes:
     """Return the 8 bytes that stand for a session in the directory: a hash of scope and session.
 
     >>> session_reference("default", "run-1").hex()
-    '9a3d6fd4ffd05fd8'
+    'a05123b3b4451b4a'
     """
     digest = hashlib.blake2b(digest_size=SESSION_BYTES, person=b"entrepot-sess-v1")
     for part in (scope, session):

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import entrepot
-from entrepot.errors import AccessDenied, EntrepotError, StoreUnavailable
+from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError, StoreUnavailable
 
 from entrepot_cluster.directory.model import Life, Place, PlaceEntry, session_reference
 from entrepot_cluster.gateway.calls import Calls, error_name
@@ -109,6 +109,8 @@ class Gateway:
         """
         raw = self._store._raw()  # pyright: ignore[reportPrivateUsage]
         try:
+            with suppress(DirectoryUnavailable):  # membership tries again; any other error is final
+                self._directory.open()
             raw.serve_gateway(self._label)
             self._membership.start()
             self._publication.start()

@@ -95,7 +95,8 @@ ENTREPOT_API int32_t entrepot_open_session(entrepot_client* client, const char* 
 ENTREPOT_API int32_t entrepot_put(entrepot_client* client, const entrepot_item* item, uint32_t wait_ms,
                                   uint32_t* generation, entrepot_error* error);
 
-/* Returns the sealed object with this ID; waits for it up to wait_ms (0: an unknown ID fails at once). */
+/* Returns the sealed object with this ID; waits for it up to wait_ms (0: an unknown ID fails at once). In a cluster, an
+ * object that only other hosts have is fetched, which takes as long as it takes if wait_ms is 0. */
 ENTREPOT_API int32_t entrepot_get(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES], uint32_t wait_ms,
                                   entrepot_object** out, entrepot_error* error);
 ENTREPOT_API uint32_t entrepot_object_generation(const entrepot_object* object);

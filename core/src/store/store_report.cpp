@@ -425,7 +425,7 @@ void StoreReport::write_streams(JsonWriter& json) const {
 void StoreReport::write_gateway(JsonWriter& json) const {
   json.key("gateway")
       .open_object()
-      .field("label", from_.gateway.label())
+      .field("process", from_.gateway.label())
       .field("serves", from_.gateway.is_expected())
       .field("calls", from_.gateway.waiting())
       .close_object();

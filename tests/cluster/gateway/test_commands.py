@@ -49,7 +49,7 @@ def test_a_store_joins_is_kept_in_and_leaves(
 
             def serves_again() -> bool:
                 gateway = store.status()["gateway"]
-                return bool(gateway["serves"] and f"process {pid}," not in gateway["label"])
+                return bool(gateway["serves"] and f"process {pid}," not in gateway["process"])
 
             wait_until(serves_again, "the gateway to be started again")
         monkeypatch.setenv("ENTREPOT_CLUSTER", url)

@@ -234,9 +234,9 @@ def format_status(status: dict[str, Any]) -> str:
     lines.append(f"memory     {human_bytes(budget['granted_bytes'])} taken from the machine: {', '.join(parts)}")
     lines += _reservation_lines(status.get("reservations"))
     lines += _stream_lines(status.get("streams"))
-    if (gateway := status.get("gateway")) and gateway["label"]:
+    if (gateway := status.get("gateway")) and gateway["process"]:
         state = "" if gateway["serves"] else ", which does not respond"
-        lines.append(f"gateway    {gateway['label']}{state}, {count_of(gateway['calls'], 'call')} not answered yet")
+        lines.append(f"gateway    {gateway['process']}{state}, {count_of(gateway['calls'], 'call')} not answered yet")
     if status["drops"]:
         lines.append(
             f"dropped    {count_of(status['drops'], 'object')} of {human_bytes(status['drops_bytes'])} that can be "

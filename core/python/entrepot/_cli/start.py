@@ -120,7 +120,7 @@ def _join_cluster(arguments: argparse.Namespace, address: str) -> None:
 
         def gateway_label() -> str:
             gateway = store.status()["gateway"]
-            return str(gateway["label"]) if gateway["serves"] else ""
+            return str(gateway["process"]) if gateway["serves"] else ""
 
         log = launcher.log_path(address)
         started = start_gateway(url, options, address, log.with_name(f"{log.stem}-gateway.log"), gateway_label)
