@@ -272,7 +272,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // an error says why there is none
   [[nodiscard]] Status restore(Connection& connection, std::vector<std::uint32_t>& restored, os::Deadline deadline,
                                const Interrupt& interrupt);
-  [[nodiscard]] Status fetch(std::span<const IdBytes> ids, const Wait& wait, const Interrupt& interrupt);
+  [[nodiscard]] Result<bool> fetch(std::span<const IdBytes> ids, const Wait& wait, const Interrupt& interrupt);
   [[nodiscard]] Status lookup_error(const IdBytes& id, const LookupResult& result, std::uint32_t wait_ms) const;
   [[nodiscard]] Status reconnect(const std::shared_ptr<Connection>& broken, os::Deadline limit,
                                  const Interrupt& interrupt);

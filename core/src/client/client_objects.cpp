@@ -11,6 +11,7 @@ namespace entrepot {
 namespace {
 
 constexpr int kGetTries = 64;
+constexpr std::uint32_t kAskAgainMs = 2'000;  // whether there is a gateway
 
 }  // namespace
 
@@ -18,7 +19,8 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
                                                                const Interrupt& interrupt, Reach reach) {
   RETURN_IF_ERROR(connection());
   std::vector<std::shared_ptr<SealedObject>> objects(ids.size());
-  std::unordered_set<IdBytes, IdHash> asked;  // the gateway, for these
+  std::unordered_set<IdBytes, IdHash> asked;  // about these, the gateway has answered
+  bool probed = false;                        // whether a lookup has said if there is a gateway
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, wait, interrupt));
@@ -29,9 +31,12 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     const std::size_t batch = std::min<std::size_t>(missing.size(), kMaxBatch);
     for (std::size_t i = 0; i < batch; ++i)
       request.ids.push_back(ids[missing[i]]);
-    // The daemon waits for a seal only if there is no gateway, which would wait for one too.
-    const bool asks = reach == Reach::kCluster && !asked.contains(request.ids.front());
-    request.timeout_ms = asks ? 0 : wait.remaining_ms();
+    request.timeout_ms = wait.remaining_ms();
+    const bool asks = reach == Reach::kCluster && !asked.contains(request.ids.front()) &&
+                      (!probed || wait.ms == 0 || request.timeout_ms > 0);
+    // A call to the gateway waits for a seal here, too. A gateway may come, or come back, while this waits.
+    if (asks) request.timeout_ms = probed ? std::min(request.timeout_ms, kAskAgainMs) : 0;
+    probed = true;
     // 0 would leave objects on disk.
     request.load_ms =
         wait.ms == 0 ? options_.load_ms : std::clamp<std::uint32_t>(wait.remaining_ms(), 1, options_.load_ms);
@@ -40,15 +45,19 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
         request_reply<LookupReply>(MessageType::kLookup, request, wait_options(wait, options_.load_ms, interrupt)));
     if (reply.results.size() != batch) return Status(Code::kInternal, "the daemon's response to a lookup is too short");
     if (asks) {
+      bool is_missing = false;
       std::vector<IdBytes> elsewhere;
       for (std::size_t i = 0; i < batch; ++i) {
-        asked.insert(request.ids[i]);
-        if (reply.results[i].code == Code::kObjectNotFound && reply.results[i].presence == kGatewayServes) {
-          elsewhere.push_back(request.ids[i]);
-        }
+        if (reply.results[i].code != Code::kObjectNotFound) continue;
+        is_missing = true;
+        if (reply.results[i].presence == kGatewayServes) elsewhere.push_back(request.ids[i]);
       }
       if (!elsewhere.empty()) {
-        RETURN_IF_ERROR(fetch(elsewhere, wait, interrupt));
+        ASSIGN_OR_RETURN(const bool answered, fetch(elsewhere, wait, interrupt));
+        if (answered) asked.insert(elsewhere.begin(), elsewhere.end());
+      }
+      if (!elsewhere.empty() || (is_missing && wait.remaining_ms() > 0)) {
+        --tries;  // nothing was replaced or evicted
         continue;
       }
     }
@@ -81,17 +90,19 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
   return objects;
 }
 
-// Asks the gateway for objects that are not here. A success does not mean that they are here now.
-Status Client::fetch(std::span<const IdBytes> ids, const Wait& wait, const Interrupt& interrupt) {
+// Asks the gateway for objects that are not here; whether it has answered. That does not mean that they are here now.
+Result<bool> Client::fetch(std::span<const IdBytes> ids, const Wait& wait, const Interrupt& interrupt) {
   const Status fetched = call_gateway(*this, "fetch", ids, wait.ms > 0 ? "wait" : "", wait, interrupt).status();
   const Code code = fetched.code();
+  if (fetched.is_ok()) return true;
   if (interrupt.requested()) return fetched;
   const bool is_unknown = code == Code::kObjectNotFound || code == Code::kStoreUnavailable ||
                           code == Code::kDirectoryUnavailable || (code == Code::kTimeout && wait.ms > 0);
   if (!is_unknown) return fetched;
-  if (wait.ms > 0) return Status::ok();  // it may still be sealed here in time
-  return {Code::kObjectNotFound, concat("object ", to_hex(ids.front()), " is not in the store at ", options_.path,
-                                        ", and could not be fetched from another one: ", fetched.message())};
+  if (wait.ms > 0) return code != Code::kStoreUnavailable;  // it may still be sealed here in time
+  return Status(Code::kObjectNotFound,
+                concat("object ", to_hex(ids.front()), " is not in the store at ", options_.path,
+                       ", and could not be fetched from another one: ", fetched.message()));
 }
 
 Result<ObjectTree> Client::tree(const IdBytes& id, const Interrupt& interrupt) {
