@@ -67,8 +67,9 @@ def run_gateway(arguments: argparse.Namespace) -> int:
     """``entrepot gateway``."""
     if arguments.keep_running:
         return _keep_running()
-    from entrepot.errors import EntrepotError
+    from entrepot.errors import EntrepotError, ObjectExists, VersionMismatch
 
+    from entrepot_cluster.directory.errors import ClusterMismatch, InstanceSuperseded
     from entrepot_cluster.gateway.gateway import Gateway
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
@@ -82,7 +83,8 @@ def run_gateway(arguments: argparse.Namespace) -> int:
         gateway.run()
     except EntrepotError as error:
         print(f"entrepot: {error}", file=sys.stderr)
-        return CANNOT_GO_ON
+        final = (ClusterMismatch, InstanceSuperseded, InvalidArgument, ObjectExists, VersionMismatch)
+        return CANNOT_GO_ON if isinstance(error, final) else 1
     return 0
 
 
@@ -170,12 +172,16 @@ def _keep_running() -> int:
     while True:
         began = time.monotonic()
         child = subprocess.Popen(command, preexec_fn=_end_with_parent)
+        if stopping:  # since the signal found no child, or one that had ended
+            child.terminate()
         code = child.wait()
         short_lives = short_lives + 1 if time.monotonic() - began < SHORT_SECONDS else 0
         if stopping or code in (0, CANNOT_GO_ON) or short_lives == MAX_SHORT_LIVES:
             return code
         print(f"entrepot: the gateway ended with {code}, and is started again", file=sys.stderr, flush=True)
         time.sleep(RESTART_SECONDS)
+        if stopping:
+            return 0
 
 
 def _end_with_parent() -> None:

@@ -21,7 +21,7 @@ from entrepot._client import gateway_calls
 from entrepot._daemon import kubernetes_env
 from entrepot.codec import CopyMode
 from entrepot.errors import DirectoryUnavailable, ObjectLost, ObjectNotFound, StoreUnavailable, VersionMismatch
-from entrepot.origins import Life, copy_of
+from entrepot.origins import Life, copy_of, origin_of
 from entrepot.phrases import session_phrase
 
 from entrepot_io.connections import scope_store, session_store
@@ -33,6 +33,8 @@ from entrepot_io.usage_hints import UsageHints
 if TYPE_CHECKING:
     from entrepot import Store
     from entrepot.ids import ObjectID
+
+COPY_ATTEMPTS = 3  # to read a copy that is replaced or deleted while it is read
 
 
 def put_value(
@@ -93,7 +95,7 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
     if _restored_from_durable(store, reference):
         return store.get(reference.id, copy=copy)
     if (fetched := fetched_from_cluster(store, reference)) is not None:
-        return store.get(fetched, copy=copy)
+        return _get_copy(store, reference, fetched, copy)
     check_instance(store, reference)
     try:
         value, generation = store.get_versioned(reference.id, copy=copy, remote=False)
@@ -101,7 +103,7 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
         moved = _fetch(store, reference)
         if moved is None:
             raise _lost_error(reference) from error
-        return store.get(moved, copy=copy)
+        return _get_copy(store, reference, moved, copy)
     if generation != reference.generation:
         raise ObjectLost(
             f"{reference} was replaced by a later attempt of the task that wrote it (generation "
@@ -127,7 +129,7 @@ def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Re
     """
     if recorded is not None and not _restored_from_durable(store, recorded):
         if (fetched := fetched_from_cluster(store, recorded)) is not None:
-            return store.get(fetched, copy=copy)
+            return _get_copy(store, recorded, fetched, copy)
         check_instance(store, recorded)
     oid = store.derive(key)
     try:
@@ -220,6 +222,25 @@ def fetched_from_cluster(store: Store, reference: Reference) -> ObjectID | None:
     if (here := copy_of(store, reference.id, Life(reference.instance, reference.generation))) is not None:
         return here
     return None if store.instance_id == reference.instance else _fetch(store, reference)
+
+
+def _get_copy(store: Store, reference: Reference, oid: ObjectID, copy: CopyMode) -> Any:
+    """Return the value of a copy of what a reference names, and of nothing that has replaced it meanwhile."""
+    life = Life(reference.instance, reference.generation)
+    for _ in range(COPY_ATTEMPTS):
+        try:
+            value, generation = store.get_versioned(oid, copy=copy, remote=False)
+        except ObjectNotFound:
+            pass  # deleted, or expired, since it was found
+        else:
+            origin = origin_of(store, oid)
+            if origin is not None and origin.generation == generation and life in origin.lives:
+                return value
+        again = _fetch(store, reference)
+        if again is None:
+            break
+        oid = again
+    raise _lost_error(reference)
 
 
 def _fetch(store: Store, reference: Reference) -> ObjectID | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from entrepot_cluster.directory.model import Instance
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
+    from entrepot_cluster.gateway.moving_objects import MovingObjects
     from entrepot_cluster.gateway.object_source import StoreObjects
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.publication import Publication
@@ -38,7 +39,7 @@ class Calls:
     Args:
         store: a connection to the store, in any session.
         directory: of the cluster.
-        fetcher, publication, peers, source: the gateway's parts.
+        fetcher, publication, peers, source, moving: the gateway's parts.
         own_address: where other gateways reach this one.
     """
 
@@ -50,6 +51,7 @@ class Calls:
         publication: Publication,
         peers: Peers,
         source: StoreObjects,
+        moving: MovingObjects,
         own_address: str,
     ) -> None:
         self._store = store
@@ -58,6 +60,7 @@ class Calls:
         self._publication = publication
         self._peers = peers
         self._source = source
+        self._moving = moving
         self._own_address = own_address
         self._background = ThreadPoolExecutor(_PREFETCHES_AT_ONCE, thread_name_prefix="prefetch")
         self._waiting = WaitingFetches(fetcher, self._is_here)
@@ -186,11 +189,12 @@ class Calls:
                 raise ObjectNotFound(f"object {member_id} is not in the store of host {self._store.host} any more")
             self._source.look_up(member_id)  # with the names that it has now
             moved.append(Wanted(member_id.binary, generation))
-        self._push(moved[:-1], target)
-        self._push(moved[-1:], target)
-        for item in reversed(moved):
-            if raw_objects.generation_of(self._store, ObjectID(item.id)) == item.generation:
-                raw_objects.discard(self._store, ObjectID(item.id))
+        with self._moving.moving(item.id for item in moved):
+            self._push(moved[:-1], target)
+            self._push(moved[-1:], target)
+            for item in reversed(moved):
+                if raw_objects.generation_of(self._store, ObjectID(item.id)) == item.generation:
+                    raw_objects.discard(self._store, ObjectID(item.id))
 
     def _push(self, items: list[Wanted], target: Instance) -> None:
         peer = self._peers.get(target)

@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from entrepot.errors import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 LOOKUP_IDS = 1024  # in one question to the directory
 JOIN_SECONDS = VIEW_SECONDS + 0.5
 _PEERS_AT_ONCE = 8
+ANY_GENERATION = 0  # of a place
 
 Outcome = ObjectID | EntrepotError
 """The ID under which an object is here now, or why it is not."""
@@ -164,7 +165,8 @@ class Fetcher:
         live = [place for place in others if place.life == newest and self._directory.may_be_live(place.instance)]
         if not live:
             raise lost_error(oid, [place.instance for place in others if place.life == newest])
-        return live
+        # Where it was replaced since, and not published yet, the new one is what the ID means.
+        return [*live, *(replace(place, generation=ANY_GENERATION) for place in live if place.origin is None)]
 
     # --- exactly one life, as a reference names it
 
@@ -205,7 +207,7 @@ class Fetcher:
         failure: EntrepotError | None = None
         if own is not None and own.id != self._own_instance() and self._directory.may_be_live(own):
             outcome = self._fetch_from([Place(oid, own, life.generation, 0, b"", 0, None)], life)
-            if not isinstance(outcome, ObjectLost):
+            if not isinstance(outcome, (ObjectLost, ObjectNotFound)):
                 return outcome
             failure = outcome
         published = self._directory.get().places([oid])[0]
@@ -269,7 +271,7 @@ class Fetcher:
 
     def _transfer(self, group: list[_Candidate], sink: StoreSink, outcomes: dict[bytes, Future[Outcome]]) -> None:
         instance = group[0].places[0].instance
-        wanted = [Wanted(candidate.oid, candidate.places[0].generation) for candidate in group]
+        wanted = [Wanted(candidate.oid, candidate.places[0].generation or None) for candidate in group]
         errors = self._receive(wanted, instance, sink)
         if all(isinstance(error, StoreUnavailable) for error in errors):
             moved = self._at_other_addresses(instance)
@@ -308,7 +310,10 @@ class Fetcher:
 
 def _failure(candidate: _Candidate, last: Instance) -> EntrepotError:
     reasons = "; ".join(dict.fromkeys(map(str, candidate.errors)))
-    return ObjectLost(f"object {candidate.oid.hex()} could not be fetched from host {last.host}: {reasons}")
+    text = f"object {candidate.oid.hex()} could not be fetched from host {last.host}: {reasons}"
+    if all(isinstance(error, ObjectNotFound) for error in candidate.errors):
+        return ObjectNotFound(text)  # deleted since it was published
+    return ObjectLost(text)
 
 
 def lost_error(oid: bytes, instances: Sequence[Instance]) -> ObjectLost:

@@ -21,13 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import entrepot
-from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError, StoreUnavailable
+from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError, InvalidArgument, StoreUnavailable
 
-from entrepot_cluster.directory.model import Life, Place, PlaceEntry, session_reference
+from entrepot_cluster.directory.model import Place, PlaceEntry, session_reference
 from entrepot_cluster.gateway.calls import Calls, error_name
 from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
 from entrepot_cluster.gateway.fetcher import Fetcher
 from entrepot_cluster.gateway.membership import Membership
+from entrepot_cluster.gateway.moving_objects import MovingObjects
 from entrepot_cluster.gateway.object_sink import Incoming
 from entrepot_cluster.gateway.object_source import StoreObjects
 from entrepot_cluster.gateway.peer_requests import PeerRequests
@@ -43,6 +44,11 @@ CALLS_AT_ONCE = 128
 POLL_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+def to_utf8(text: str) -> str:
+    """Replace what cannot be encoded, such as parts of file names that are not text."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class Gateway:
@@ -72,17 +78,31 @@ class Gateway:
         self._fetcher = Fetcher(
             lambda: self._store.instance_id, self._directory, self._peers, self._sessions, self._on_copy
         )
+        moving = MovingObjects()
         self._server = GatewayServer(
             settings.listen,
             identity,
             self._source,
-            requests=PeerRequests(self._store, self._fetcher, self._peers),
+            requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving),
             security=settings.security,
         )
         addresses = settings.advertise or (self._server.address,)
+        if addresses[0].startswith(("0.0.0.0:", "[::]:")):
+            self._server.close()
+            raise InvalidArgument(
+                f"a gateway that listens on all addresses ({addresses[0]}) has to be told where others reach it: pass "
+                "--advertise HOST:PORT"
+            )
         self.address = addresses[0]
         self._calls = Calls(
-            self._store, self._directory, self._fetcher, self._publication, self._peers, self._source, self.address
+            self._store,
+            self._directory,
+            self._fetcher,
+            self._publication,
+            self._peers,
+            self._source,
+            moving,
+            self.address,
         )
         self._membership = Membership(
             self._store,
@@ -144,8 +164,12 @@ class Gateway:
 
         def respond(error: EntrepotError | None, answer: bytes = b"") -> None:
             name, message = ("", "") if error is None else (error_name(error), str(error))
-            with suppress(AccessDenied, StoreUnavailable):  # the call is another gateway's now, or nobody's
-                raw.answer_call(number, name, message, answer)
+            try:
+                raw.answer_call(number, name, to_utf8(message), answer)
+            except (AccessDenied, StoreUnavailable):
+                pass  # the call is another gateway's now, or nobody's
+            except EntrepotError:
+                _log.exception("a call of the operation %r could not be answered", operation)
 
         try:
             answer = self._calls.answer(operation, ids, payload, seconds, respond)
@@ -160,7 +184,9 @@ class Gateway:
 
     def _on_copy(self, incoming: Incoming, generation: int, place: Place) -> None:
         session = session_reference(incoming.envelope.scope, incoming.envelope.session)
-        entry = PlaceEntry(incoming.oid.binary, generation, incoming.nbytes, session, place.sequence, Life(*place.life))
+        life = incoming.envelope.lives[0]
+        sequence = place.sequence if place.life == life else 0
+        entry = PlaceEntry(incoming.oid.binary, generation, incoming.nbytes, session, sequence, life)
         self._snapshots.add_copy(entry)
 
     def _close(self) -> None:

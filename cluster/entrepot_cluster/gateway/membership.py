@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from entrepot.errors import DirectoryUnavailable, EntrepotError
+from entrepot.errors import DirectoryUnavailable, EntrepotError, InstanceLost, InvalidArgument, VersionMismatch
 
-from entrepot_cluster.directory.errors import InstanceForgotten, InstanceSuperseded
+from entrepot_cluster.directory.errors import ClusterMismatch, InstanceForgotten, InstanceSuperseded
 from entrepot_cluster.gateway.fetcher import describe_lost
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.publication import Publication
 
 RETRY_SECONDS = 1.0
+# Errors after which a gateway does not go on
+FINAL = (ClusterMismatch, InstanceLost, InstanceSuperseded, InvalidArgument, VersionMismatch)
 SWEEP_SECONDS = 60.0
 PROTOCOL = 1  # of gateways
 
@@ -109,15 +111,17 @@ class Membership:
                     _log.warning("the cluster's directory is away; this host's own objects are not affected: %s", error)
                 reachable = False
                 wait = RETRY_SECONDS
-            except EntrepotError as error:
+            except FINAL as error:
                 self._give_up(error)
                 return
+            except Exception:
+                _log.exception("the registration in the cluster's directory could not be renewed, and is tried again")
+                wait = RETRY_SECONDS
             self._stopping.wait(wait)
 
     def _renew(self) -> None:
-        if self._registration is not None and self._store.instance_id != self._registration.instance.id:
-            _log.warning("another store has taken the place of instance %s", self._registration.instance.id)
-            self._registration = None
+        if self._last_instance not in ("", self._store.instance_id):
+            raise InstanceLost(f"another store has taken the place of instance {self._last_instance}")
         if self._registration is not None:
             try:
                 self._registration.renew()
@@ -156,6 +160,9 @@ class Membership:
                         self._peers.keep(live)
             except EntrepotError:
                 self._stopping.wait(RETRY_SECONDS)  # membership reports it
+            except Exception:
+                _log.exception("the instances of the cluster could not be followed, which is tried again")
+                self._stopping.wait(RETRY_SECONDS)
 
     def _report(self, kind: str, instance: Instance) -> None:
         if instance.id == self._last_instance:

@@ -195,6 +195,8 @@ class StoreSink:
         try:
             raw_objects.put_small(store, records, replace=True)
         except EntrepotError as error:
+            for incoming, _ in sealed:
+                raw_objects.discard(store, incoming.target)
             return error
         for incoming, generation in sealed:
             if self._moves:
@@ -205,7 +207,8 @@ class StoreSink:
 
     @staticmethod
     def _check_copy(store: Store, oid: ObjectID, envelope: Envelope) -> None:
-        if all(copy_of(store, oid, life) != oid for life in envelope.lives):
+        own = Life(store.instance_id, raw_objects.generation_of(store, oid) or 0)
+        if own not in envelope.lives and all(copy_of(store, oid, life) != oid for life in envelope.lives):
             raise ObjectExists(
                 f"object {oid} exists in the store of host {store.host}, to which it is to be moved, and may be "
                 "another one: delete one of the two"

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from entrepot import Store
 
     from entrepot_cluster.gateway.fetcher import Fetcher
+    from entrepot_cluster.gateway.moving_objects import MovingObjects
     from entrepot_cluster.gateway.peers import Peers
+    from entrepot_cluster.gateway.publication import Publication
 
 
 class PeerRequests:
@@ -23,21 +25,37 @@ class PeerRequests:
 
     Args:
         store: a connection to the store, in any session.
-        fetcher, peers: the gateway's parts.
+        fetcher, peers, publication, moving: the gateway's parts.
     """
 
-    def __init__(self, store: Store, fetcher: Fetcher, peers: Peers) -> None:
+    def __init__(
+        self, store: Store, fetcher: Fetcher, peers: Peers, publication: Publication, moving: MovingObjects
+    ) -> None:
         self._store = store
         self._fetcher = fetcher
         self._peers = peers
+        self._publication = publication
+        self._moving = moving
 
     def have(self, wanted: Sequence[Wanted]) -> list[Held | None]:
         """Say which of these objects are here."""
         return [self._held(item) for item in wanted]
 
     def pull(self, wanted: Sequence[Wanted], address: str, instance: str) -> list[EntrepotError | None]:
-        """Fetch objects that are to be moved here."""
-        return self._fetcher.pull(wanted, self._peers.at(address, instance))
+        """Fetch objects that are to be moved here, and publish them: their sender deletes them then."""
+        errors: dict[bytes, EntrepotError | None] = {item.id: self._moving.refusal(item.id) for item in wanted}
+        allowed = [item for item in wanted if errors[item.id] is None]
+        fetched = self._fetcher.pull(allowed, self._peers.at(address, instance))
+        for item, error in zip(allowed, fetched, strict=True):
+            errors[item.id] = error or self._published(item.id)
+        return [errors[item.id] for item in wanted]
+
+    def _published(self, oid: bytes) -> EntrepotError | None:
+        try:
+            self._publication.publish(oid)
+        except EntrepotError as error:
+            return error
+        return None
 
     def discard(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Delete objects from the store."""

@@ -12,6 +12,8 @@ from entrepot_cluster.transport.handshake import Identity
 from entrepot_cluster.transport.peer import PeerConnections
 from entrepot_cluster.transport.security import TransportSecurity
 
+MAX_CONNECTIONS = 128  # to one peer: as many as calls are answered at once
+
 
 class Peers:
     """Pools of connections by instance and address. Thread-safe.
@@ -57,7 +59,13 @@ class Peers:
                 raise StoreUnavailable("this gateway is being stopped")
             pool = self._pools.get((instance, address))
             if pool is None:
-                pool = PeerConnections(address, self._identity, instance=instance, security=self._security)
+                pool = PeerConnections(
+                    address,
+                    self._identity,
+                    instance=instance,
+                    security=self._security,
+                    max_connections=MAX_CONNECTIONS,
+                )
                 self._pools[instance, address] = pool
             return pool
 

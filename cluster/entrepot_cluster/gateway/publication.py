@@ -21,7 +21,7 @@ from entrepot.ids import ObjectID
 from entrepot_cluster.directory import model
 from entrepot_cluster.directory.errors import InstanceForgotten, InstanceSuperseded
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry
-from entrepot_cluster.gateway.published import OWN_PREFIX, Change, Published
+from entrepot_cluster.gateway.published import OWN_PREFIX, Change, NameKey, Published
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,6 +40,8 @@ INTERVAL_SECONDS = 0.5
 MAX_INTERVAL_SECONDS = 30.0
 _SHARE_OF_TIME = 0.05  # for listing the store, which keeps its daemon busy
 BATCH = 1000
+LOCK_SECONDS = 10.0  # how long a caller of publish() waits for others that write to the directory
+OLDEST_SEQUENCE = 1
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +67,8 @@ class Publication:
         self._published = Published()  # guarded by _lock
         self._registration: Registration | None = None  # guarded by _lock
         self._confirmed = False  # guarded by _lock
+        # What publish() has sent since the present listing began, which may have missed it; guarded by _lock
+        self._since_listing: set[bytes | NameKey] = set()
         self._listing_seconds = 0.0  # how long listing the store took; of the thread
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
@@ -115,15 +119,25 @@ class Publication:
         lives = self._source.lives(object_id, generation, belonging.scope, belonging.session)
         origin = model.Life(*lives[0]) if len(lives) > 1 else None
         session = model.session_reference(belonging.scope, belonging.session)
-        with self._lock:
-            sequence = self._published.sequence_of(oid, generation)
-            entry = PlaceEntry(oid, generation, nbytes, session, sequence, origin)
-            names = [
-                NameEntry(belonging.scope, belonging.session, name, oid, generation, sequence)
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
+            raise DirectoryUnavailable(
+                f"object {object_id} could not be published within {LOCK_SECONDS:g} s: other changes are being written "
+                "to the directory; it will be published after them"
+            )
+        try:
+            entry = PlaceEntry(oid, generation, nbytes, session, self._published.sequence_of(oid, generation), origin)
+            keys = [
+                (belonging.scope, belonging.session, name)
                 for name in belonging.names
                 if not name.startswith(OWN_PREFIX)
             ]
+            names = [
+                NameEntry(*key, oid, generation, self._published.sequence_of_name(key, oid, generation)) for key in keys
+            ]
+            self._since_listing.update([oid, *keys])
             self._send(Change([entry], names, [], [], [], []))
+        finally:
+            self._lock.release()
 
     def stop(self) -> None:
         """End the thread, and wait for it."""
@@ -158,11 +172,13 @@ class Publication:
                 return
             if not self._confirmed:
                 self._send(self._published.everything())
+        with self._lock:
+            self._since_listing.clear()
         began = time.monotonic()
         snapshot = self._snapshots.take()
         self._listing_seconds = time.monotonic() - began
         with self._lock:
-            self._send(self._published.change_to(snapshot))
+            self._send(self._published.change_to(snapshot).without(self._since_listing))
             if not self._confirmed and self._registration is not None:
                 self._registration.confirm()
                 self._confirmed = True
@@ -174,9 +190,9 @@ class Publication:
         registration = self._registration
         if registration is None:
             raise DirectoryUnavailable("this store is not registered in the cluster's directory at the moment")
-        for places in _batches(self._with_sequences(change.places)):
+        for places in _batches(self._with_sequences(registration, change.places)):
             self._published.added(places, (), (), registration.publish(places))
-        for names in _batches(change.names):
+        for names in _batches(self._names_with_sequences(registration, change.names)):
             self._published.added((), names, (), registration.publish((), names))
         for sessions in _batches(change.sessions):
             registration.publish((), (), sessions)
@@ -191,16 +207,40 @@ class Publication:
             registration.withdraw((), (), gone)
             self._published.removed((), (), gone)
 
-    def _with_sequences(self, places: list[PlaceEntry]) -> list[PlaceEntry]:
-        """Give copies the number of what they are a copy of, so that they do not count as newer than that."""
-        unknown = [entry for entry in places if entry.origin is not None and entry.sequence == 0]
+    def _with_sequences(self, registration: Registration, places: list[PlaceEntry]) -> list[PlaceEntry]:
+        """Give objects that were published before the number that they had, so that they do not count as newer.
+
+        That is the case for copies, whose originals were, and after a restart of the gateway for everything.
+        """
+        returns = registration.was_known and not self._confirmed
+        unknown = [entry for entry in places if entry.sequence == 0 and (returns or entry.origin is not None)]
         numbers: dict[bytes, int] = {}
         for batch in _batches(unknown):
             for entry, published in zip(batch, self._directory.get().places([each.oid for each in batch]), strict=True):
-                numbers[entry.oid] = next(
-                    (place.sequence for place in published.entries if place.life == entry.origin), 0
-                )
+                life = entry.origin or model.Life(registration.instance.id, entry.generation)
+                number = next((place.sequence for place in published.entries if place.life == life), 0)
+                # A copy is never newer than what is published, even if that is not known any more.
+                numbers[entry.oid] = number or (OLDEST_SEQUENCE if entry.origin is not None else 0)
         return [replace(entry, sequence=entry.sequence or numbers.get(entry.oid, 0)) for entry in places]
+
+    def _names_with_sequences(self, registration: Registration, names: list[NameEntry]) -> list[NameEntry]:
+        """The same for names."""
+        if not registration.was_known or self._confirmed:
+            return names
+        numbered: list[NameEntry] = []
+        for entry in names:
+            bindings = self._directory.get().lookup_name(entry.scope, entry.session, entry.name).entries
+            number = next(
+                (
+                    binding.sequence
+                    for binding in bindings
+                    if binding.instance.id == registration.instance.id
+                    and (binding.oid, binding.generation) == (entry.oid, entry.generation)
+                ),
+                0,
+            )
+            numbered.append(replace(entry, sequence=entry.sequence or number))
+        return numbered
 
 
 def _batches(items: Iterable[T]) -> Iterator[list[T]]:

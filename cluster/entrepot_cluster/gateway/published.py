@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry
@@ -43,6 +43,17 @@ class Change:
     gone_names: list[NameKey]
     gone_sessions: list[tuple[str, str]]
 
+    def without(self, keys: Set[bytes | NameKey]) -> Change:
+        """The change without some objects and names."""
+        return Change(
+            [entry for entry in self.places if entry.oid not in keys],
+            [entry for entry in self.names if (entry.scope, entry.session, entry.name) not in keys],
+            self.sessions,
+            [oid for oid in self.gone_places if oid not in keys],
+            [key for key in self.gone_names if key not in keys],
+            self.gone_sessions,
+        )
+
     def __bool__(self) -> bool:
         return any((self.places, self.names, self.sessions, self.gone_places, self.gone_names, self.gone_sessions))
 
@@ -71,6 +82,11 @@ class Published:
         """The sequence number of an object that was published in this generation; 0: it was not."""
         entry = self._places.get(oid)
         return entry.sequence if entry is not None and entry.generation == generation else 0
+
+    def sequence_of_name(self, key: NameKey, oid: bytes, generation: int) -> int:
+        """The sequence number of a name that was published with this binding; 0: it was not."""
+        entry = self._names.get(key)
+        return entry.sequence if entry is not None and (entry.oid, entry.generation) == (oid, generation) else 0
 
     def change_to(self, snapshot: Snapshot) -> Change:
         """Compare with what there is now. What is unchanged keeps its sequence number."""

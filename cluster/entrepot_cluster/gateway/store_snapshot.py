@@ -72,7 +72,8 @@ class StoreSnapshots:
             names = tuple(name for name in listing.names if not name.startswith(OWN_PREFIX))
             self._source.note(oid, listing.generation, Belonging(*place, names))
             listed[oid] = (listing.generation, listing.nbytes, place)
-            if names or declared[place] is not None or explicit.get(oid) == listing.generation or oid in copies:
+            is_own = oid not in copies and origin_of(self._store, listing.id, place) is None
+            if names or declared[place] is not None or explicit.get(oid) == listing.generation or not is_own:
                 wanted[oid] = None
             for name in names:
                 snapshot.names[(*place, name)] = NameEntry(*place, name, oid, listing.generation)

@@ -12,6 +12,8 @@ from entrepot._client.session import Session
 from entrepot.errors import ObjectNotFound
 from entrepot.ids import ObjectID
 
+PREFETCH_IDS = 10_000  # in one call to the gateway
+
 
 class Pin:
     """Keeps an object in memory until released; a context manager. Created by :meth:`Store.pin`.
@@ -67,5 +69,5 @@ class Residency:
         ids = [to_id(oid).binary for oid in oids]
         raw.load(ids)
         missing = [oid for oid in ids if raw.generation_of(oid) is None]
-        if missing:
-            gateway_calls.prefetch(raw, missing)
+        for begin in range(0, len(missing), PREFETCH_IDS):
+            gateway_calls.prefetch(raw, missing[begin : begin + PREFETCH_IDS])

@@ -119,7 +119,7 @@ class DurableObjects(ObjectAccess):
     def resolve(self, store: AnyStore, name: str, timeout: float | None, remote: bool = True) -> ObjectID:
         try:
             return self._direct.resolve(store, name, remote=remote)
-        except ObjectNotFound:
+        except (ObjectNotFound, ObjectLost):
             oid = self._backend.lookup(store, name)
             if oid is not None and (self._direct.exists(oid) or self.recall(store, oid, None)):
                 with suppress(ObjectExists):  # bound by someone else in the meantime: the current binding counts

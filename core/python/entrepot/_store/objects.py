@@ -244,6 +244,9 @@ class DirectObjects(ObjectAccess):
                     return fetched
                 if wait == 0:
                     raise
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise
                 step = max(min(left, REMOTE_POLL_SECONDS) if asks else left, FIRST_WAIT_SECONDS)
 
     def unset_name(self, store: AnyStore, name: str) -> None:

@@ -55,7 +55,8 @@ class GatewayCalls {
   static constexpr std::size_t kMaxCallsOfPoll = 16;
   static constexpr std::size_t kMaxCalls = 10'000;  // at a time; a call more is refused with kStoreFull
 
-  explicit GatewayCalls(const Clock& clock) : clock_(&clock) {}
+  // Numbers start where no earlier daemon's do, so that no answer to an earlier one's call is taken for one of a call here.
+  explicit GatewayCalls(const Clock& clock) : clock_(&clock), last_number_(clock.monotonic_ns()) {}
   GatewayCalls(const GatewayCalls&) = delete;
   GatewayCalls& operator=(const GatewayCalls&) = delete;
 
@@ -109,7 +110,7 @@ class GatewayCalls {
   std::string label_;
   std::uint64_t heard_ns_ = 0;  // when the gateway last made a request, was answered one, or was connected
   std::optional<Poll> poll_;    // the gateway waits for calls
-  std::uint64_t last_number_ = 0;
+  std::uint64_t last_number_;
   Calls calls_;                      // by number
   std::deque<std::uint64_t> queue_;  // numbers of calls that the gateway was not given; some may be gone
   std::unordered_multimap<IdBytes, std::uint64_t, IdHash> by_missing_;
