@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <random>
+#include <type_traits>
 
 namespace entrepot {
 namespace {
@@ -59,7 +60,24 @@ void for_each_message(Visit&& visit) {
   visit(NextChunkRequest{});
   visit(NextChunkReply{});
   visit(ChunkDoneRequest{});
+  visit(PutChunkRequest{});
+  visit(ServeGatewayRequest{});
+  visit(CallGatewayRequest{});
+  visit(CallGatewayReply{});
+  visit(NextCallsRequest{});
+  visit(GatewayCall{});
+  visit(NextCallsReply{});
+  visit(AnswerCallRequest{});
   visit(Empty{});
+}
+
+// How many bytes of a message an earlier version does not send.
+template <class Message>
+std::size_t appended_bytes(const Message& message) {
+  (void)message;
+  constexpr bool has_capacity_bytes =
+      std::is_same_v<Message, OpenStreamRequest> || std::is_same_v<Message, OpenStreamReply>;
+  return has_capacity_bytes ? sizeof(std::uint64_t) : 0;
 }
 
 TEST(Protocol, SealComesBackAsItWas) {
@@ -83,9 +101,11 @@ TEST(Protocol, SealComesBackAsItWas) {
 TEST(Protocol, EveryBodyRefusesToBeShorterThanItIs) {
   for_each_message([](auto message) {
     const auto bytes = to_wire(message);
+    const std::size_t appended = appended_bytes(message);
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       decltype(message) out;
-      EXPECT_FALSE(from_wire(std::span(bytes).first(size), out)) << size;
+      const bool is_earlier = appended > 0 && size == bytes.size() - appended;
+      EXPECT_EQ(from_wire(std::span(bytes).first(size), out), is_earlier) << size;
     }
     decltype(message) out;
     EXPECT_TRUE(from_wire(bytes, out));
