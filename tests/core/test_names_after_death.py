@@ -168,6 +168,7 @@ def hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_disk_that_does_not_respond_is_waited_for_twenty_seconds(
     hang: Path, spilling: Any, wait_until: Callable[..., None]
 ) -> None:

@@ -286,6 +286,7 @@ def test_a_hand_off_is_told_and_judged(recorded: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_table_is_handed_on_and_only_the_new_column_is_stored(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     options = ["--mib", "32", "--orchestrators", "kedro", "--json", str(out)]

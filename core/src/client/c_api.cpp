@@ -137,8 +137,8 @@ int32_t entrepot_get(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES
     auto& reconnecting_client = *client->access->reconnecting_client;
     const Interrupt interrupt = client->interrupt_check();
     auto objects = reconnecting_client.run(interrupt, [&](const Attachment& attachment) {
-      auto pinned = reconnecting_client.get(attachment, std::span(&object_id, 1), wait_ms, interrupt,
-                                            entrepot::Reach::kCluster);
+      auto pinned =
+          reconnecting_client.get(attachment, std::span(&object_id, 1), wait_ms, interrupt, entrepot::Reach::kCluster);
       if (pinned.code() != Code::kObjectNotFound) return pinned;
       Status lost = reconnecting_client.check_not_lost(attachment, std::span(&object_id, 1), interrupt);
       return lost.is_ok() ? std::move(pinned) : decltype(pinned)(std::move(lost));

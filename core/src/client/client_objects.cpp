@@ -100,9 +100,8 @@ Result<bool> Client::fetch(std::span<const IdBytes> ids, const Wait& wait, const
                           code == Code::kDirectoryUnavailable || (code == Code::kTimeout && wait.ms > 0);
   if (!is_unknown) return fetched;
   if (wait.ms > 0) return code != Code::kStoreUnavailable;  // it may still be sealed here in time
-  return Status(Code::kObjectNotFound,
-                concat("object ", to_hex(ids.front()), " is not in the store at ", options_.path,
-                       ", and could not be fetched from another one: ", fetched.message()));
+  return Status(Code::kObjectNotFound, concat("object ", to_hex(ids.front()), " is not in the store at ", options_.path,
+                                              ", and could not be fetched from another one: ", fetched.message()));
 }
 
 Result<ObjectTree> Client::tree(const IdBytes& id, const Interrupt& interrupt) {

@@ -35,8 +35,7 @@ struct StorePartsTest : ::testing::Test {
   Timers timers;
   SurplusMemory surplus{{p.pool, timers, p.clock, 30, [] { return false; }}};
   StoreReport report{{p.memory, p.clock, p.options, p.budget, p.records, p.sessions, p.sets, p.names, clients, p.pins,
-                      p.pool, surplus, p.parts, pager, pending, reservations, streams, gateway,
-                      adoption}};
+                      p.pool, surplus, p.parts, pager, pending, reservations, streams, gateway, adoption}};
   ObjectReport objects{{p.clock, clients, p.parts, p.objects, pager}};
   TableRoom room{{p.options, p.clock, p.budget, p.pool, p.parts, p.names, p.consumers, pager}};
   Admission admission{{clients, p.options, p.budget, p.pool, pager, p.parts, room, report, reservations}};

@@ -47,7 +47,7 @@ def hosts(cluster: Any, networks: tuple[Any, Any], tmp_path: Path) -> tuple[Any,
     return first, second
 
 
-@pytest.mark.parametrize("direction", ["block_from", "block_to"])
+@pytest.mark.parametrize("direction", ["block_from", pytest.param("block_to", marks=pytest.mark.exhaustive)])
 def test_a_partition_is_an_error_and_not_a_hang(
     hosts: tuple[Any, Any], networks: tuple[Any, Any], direction: str, wait_until: Callable[..., None]
 ) -> None:

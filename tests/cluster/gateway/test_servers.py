@@ -12,11 +12,11 @@ import pytest
 from entrepot.errors import DirectoryUnavailable, ObjectNotFound
 from entrepot_io.values import get_value, put_value
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "directory"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "directory" / "servers"))
 
 from directory_servers import Server, running
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow, pytest.mark.exhaustive]
 
 
 @pytest.fixture(params=["etcd", "redis"])

@@ -235,19 +235,19 @@ class DirectObjects(ObjectAccess):
         while True:
             try:
                 return ObjectID(raw.resolve_name(session.number, name, step))
-            except (ObjectNotFound, Timeout):
-                left = end - time.monotonic()
-                if not asks or (wait > 0 and left <= 0):
-                    raise
-                fetched, asks = resolve_elsewhere(raw, session.scope, session.name, name, max(left, 0) if wait else 0)
+            except (ObjectNotFound, Timeout) as error:
+                failure = error
+            left = end - time.monotonic()
+            if asks and (wait == 0 or left > 0):
+                fetched, asks = resolve_elsewhere(raw, session.scope, session.name, name, left if wait else 0)
                 if fetched is not None:
                     return fetched
-                if wait == 0:
-                    raise
                 left = end - time.monotonic()
-                if left <= 0:
-                    raise
-                step = max(min(left, REMOTE_POLL_SECONDS) if asks else left, FIRST_WAIT_SECONDS)
+            if wait == 0 or (left <= 0 and isinstance(failure, Timeout)):
+                raise failure
+            if left <= 0:
+                raise Timeout(f"no object was bound to the name {name!r} within {wait:g} s") from failure
+            step = max(min(left, REMOTE_POLL_SECONDS) if asks else left, FIRST_WAIT_SECONDS)
 
     def unset_name(self, store: AnyStore, name: str) -> None:
         self.session.raw().unbind_name(self.session.number, checked_name(name))
