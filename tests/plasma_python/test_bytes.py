@@ -149,11 +149,11 @@ def test_arguments_of_create_are_checked(client: plasma.PlasmaClient) -> None:
 
 
 def test_a_store_that_is_full_says_so(client: plasma.PlasmaClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entrepot.plasma.writer.FULL_WAIT_SECONDS", 0.2)
     oid = plasma.ObjectID.from_random()
     with pytest.raises(plasma.PlasmaStoreFull, match="larger than the whole store"):
         client.create(oid, 300 << 20)
     held = client.create(oid, 200 << 20)  # this store has no disk
+    monkeypatch.setattr("entrepot.plasma.writer.FULL_WAIT_SECONDS", 0.2)
     for attempt in (
         lambda: client.create(plasma.ObjectID.from_random(), 100 << 20),
         lambda: client.put(np.zeros(100 << 17)),

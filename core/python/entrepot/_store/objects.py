@@ -235,19 +235,18 @@ class DirectObjects(ObjectAccess):
         while True:
             try:
                 return ObjectID(raw.resolve_name(session.number, name, step))
-            except (ObjectNotFound, Timeout) as error:
-                failure = error
-            left = end - time.monotonic()
-            if asks and (wait == 0 or left > 0):
-                fetched, asks = resolve_elsewhere(raw, session.scope, session.name, name, left if wait else 0)
-                if fetched is not None:
-                    return fetched
+            except (ObjectNotFound, Timeout) as error:  # not kept: it would keep the callers' variables
                 left = end - time.monotonic()
-            if wait == 0 or (left <= 0 and isinstance(failure, Timeout)):
-                raise failure
-            if left <= 0:
-                raise Timeout(f"no object was bound to the name {name!r} within {wait:g} s") from failure
-            step = max(min(left, REMOTE_POLL_SECONDS) if asks else left, FIRST_WAIT_SECONDS)
+                if asks and (wait == 0 or left > 0):
+                    fetched, asks = resolve_elsewhere(raw, session.scope, session.name, name, left if wait else 0)
+                    if fetched is not None:
+                        return fetched
+                    left = end - time.monotonic()
+                if wait == 0 or (left <= 0 and isinstance(error, Timeout)):
+                    raise
+                if left <= 0:
+                    raise Timeout(f"no object was bound to the name {name!r} within {wait:g} s") from error
+                step = max(min(left, REMOTE_POLL_SECONDS) if asks else left, FIRST_WAIT_SECONDS)
 
     def unset_name(self, store: AnyStore, name: str) -> None:
         self.session.raw().unbind_name(self.session.number, checked_name(name))
