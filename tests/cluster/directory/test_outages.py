@@ -40,6 +40,7 @@ def opened(private_server: Server) -> Iterator[Directory]:
         yield directory
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @both_servers
 def test_calls_end_while_the_server_is_stopped_and_work_again(

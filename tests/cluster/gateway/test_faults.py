@@ -34,6 +34,7 @@ def test_a_gateway_that_is_killed_costs_nothing(two_hosts: Any) -> None:
     assert read == ["value"]
 
 
+@pytest.mark.exhaustive
 def test_a_gateway_that_does_not_respond_is_waited_for_ten_seconds(two_hosts: Any, wait_until: Any) -> None:
     a, b = two_hosts
     oid = a.store.put("value")

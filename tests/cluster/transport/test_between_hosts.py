@@ -75,6 +75,7 @@ def _objects(source: entrepot.Store) -> list[entrepot.ObjectID]:
     return [*small, source.put(np.arange(4_000_000))]
 
 
+@pytest.mark.exhaustive
 def test_a_partition_in_each_direction(
     source: entrepot.Store, sink: entrepot.Store, hosts: tuple[Host, Host, Fetching]
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_partition_in_each_direction(
     assert fetching.end()[0] == {""}
 
 
+@pytest.mark.exhaustive
 def test_a_partition_while_bytes_are_on_their_way(
     source: entrepot.Store, hosts: tuple[Host, Host, Fetching], wait_until: Callable[..., None]
 ) -> None:
