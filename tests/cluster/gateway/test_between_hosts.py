@@ -83,7 +83,9 @@ def test_lost_packets_lose_nothing(hosts: tuple[Any, Any], networks: tuple[Any, 
         assert np.array_equal(get_value(reference, address=b.address), value)
 
 
-def test_the_gateway_is_killed_while_it_sends(hosts: tuple[Any, Any], networks: tuple[Any, Any]) -> None:
+def test_the_gateway_is_killed_while_it_sends(
+    hosts: tuple[Any, Any], networks: tuple[Any, Any], wait_until: Callable[..., None]
+) -> None:
     a, b = hosts
     networks[0].set_rate("200mbit")
     large = put_value(a.store, "large", np.arange(10_000_000))  # 80 MB: three seconds
@@ -107,6 +109,7 @@ def test_the_gateway_is_killed_while_it_sends(hosts: tuple[Any, Any], networks: 
     assert not b.store.exists(large.id)
     networks[0].set_rate("")
     a.start_gateway()
+    wait_until(lambda: [place.is_live for place in b.store.locate(large.id)] == [True], "the other host to see it")
     assert get_value(large, address=b.address)[-1] == 9_999_999
 
 
