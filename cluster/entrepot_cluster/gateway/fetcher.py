@@ -32,7 +32,7 @@ from entrepot.origins import Life
 
 from entrepot_cluster.directory.directory import VIEW_SECONDS
 from entrepot_cluster.directory.model import Instance, Place
-from entrepot_cluster.gateway.object_sink import Incoming, StoreSink
+from entrepot_cluster.gateway.object_sink import StoreSink
 from entrepot_cluster.transport.endpoints import Wanted
 from entrepot_cluster.transport.fetching import fetch as fetch_from
 
@@ -83,23 +83,19 @@ class Fetcher:
         directory: of the cluster.
         peers: connections to other gateways.
         sessions: connections to this store's sessions.
-        on_copy: called with each object that was fetched and sealed under its own ID, its generation here, and where
-            it was fetched from.
     """
 
     def __init__(
         self,
-        own_instance: Callable[[], str],
+        own_instance: str,
         directory: DirectoryAccess,
         peers: Peers,
         sessions: SessionStores,
-        on_copy: Callable[[Incoming, int, Place], None],
     ) -> None:
         self._own_instance = own_instance
         self._directory = directory
         self._peers = peers
         self._sessions = sessions
-        self._on_copy = on_copy
         self._lock = threading.Lock()
         self._running: dict[bytes, Future[Outcome]] = {}  # fetches by ID; guarded by _lock
         self._pool = ThreadPoolExecutor(_PEERS_AT_ONCE, thread_name_prefix="fetch")
@@ -158,7 +154,7 @@ class Fetcher:
 
     def _newest_life(self, oid: bytes, places: list[Place]) -> list[Place]:
         """The places of the life that was published last: what an ID without an instance means."""
-        others = [place for place in places if place.instance.id != self._own_instance()]
+        others = [place for place in places if place.instance.id != self._own_instance]
         if not others:
             raise ObjectNotFound(f"no other store of the cluster has published object {oid.hex()}")
         newest = others[0].life
@@ -205,13 +201,13 @@ class Fetcher:
         """From the instance where the life began; if it is not there any more, from one that has a copy."""
         own = find_instance(self._directory, lambda each: each.id == life.instance)
         failure: EntrepotError | None = None
-        if own is not None and own.id != self._own_instance() and self._directory.may_be_live(own):
+        if own is not None and own.id != self._own_instance and self._directory.may_be_live(own):
             outcome = self._fetch_from([Place(oid, own, life.generation, 0, b"", 0, None)], life)
             if not isinstance(outcome, (ObjectLost, ObjectNotFound)):
                 return outcome
             failure = outcome
         published = self._directory.get().places([oid])[0]
-        others = [place for place in published.entries if place.instance.id != self._own_instance()]
+        others = [place for place in published.entries if place.instance.id != self._own_instance]
         copies = [place for place in others if place.life == life]
         live = [place for place in copies if place.instance != own and self._directory.may_be_live(place.instance)]
         if live:
@@ -240,7 +236,7 @@ class Fetcher:
         Raises:
             DirectoryUnavailable: the directory cannot be asked.
         """
-        own, published = self._own_instance(), set[bytes]()
+        own, published = self._own_instance, set[bytes]()
         for begin in range(0, len(oids), LOOKUP_IDS):
             part = oids[begin : begin + LOOKUP_IDS]
             for oid, places in zip(part, self._directory.get().places(part), strict=True):
@@ -281,8 +277,6 @@ class Fetcher:
             place = candidate.places.pop(0)
             target = sink.targets.get(candidate.oid)
             if error is None and target is not None:
-                if candidate.oid in sink.sealed and target.binary == candidate.oid:
-                    self._on_copy(*sink.sealed[candidate.oid], place)
                 outcomes[candidate.oid].set_result(target)
             elif isinstance(error, StoreFull):  # here: another place does not help
                 outcomes[candidate.oid].set_result(error)

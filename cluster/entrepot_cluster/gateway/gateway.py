@@ -23,13 +23,11 @@ from contextlib import suppress
 import entrepot
 from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError, InvalidArgument, StoreUnavailable
 
-from entrepot_cluster.directory.model import Place, PlaceEntry, session_reference
 from entrepot_cluster.gateway.calls import Calls, error_name
 from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
 from entrepot_cluster.gateway.fetcher import Fetcher
 from entrepot_cluster.gateway.membership import Membership
 from entrepot_cluster.gateway.moving_objects import MovingObjects
-from entrepot_cluster.gateway.object_sink import Incoming
 from entrepot_cluster.gateway.object_source import StoreObjects
 from entrepot_cluster.gateway.peer_requests import PeerRequests
 from entrepot_cluster.gateway.peers import Peers
@@ -75,9 +73,7 @@ class Gateway:
         self._source = StoreObjects(self._store)
         self._snapshots = StoreSnapshots(self._store, self._source)
         self._publication = Publication(self._store, self._directory, self._snapshots, self._source)
-        self._fetcher = Fetcher(
-            lambda: self._store.instance_id, self._directory, self._peers, self._sessions, self._on_copy
-        )
+        self._fetcher = Fetcher(identity.instance, self._directory, self._peers, self._sessions)
         moving = MovingObjects()
         self._server = GatewayServer(
             settings.listen,
@@ -181,13 +177,6 @@ class Gateway:
         else:
             if answer is not None:
                 respond(None, answer)
-
-    def _on_copy(self, incoming: Incoming, generation: int, place: Place) -> None:
-        session = session_reference(incoming.envelope.scope, incoming.envelope.session)
-        life = incoming.envelope.lives[0]
-        sequence = place.sequence if place.life == life else 0
-        entry = PlaceEntry(incoming.oid.binary, generation, incoming.nbytes, session, sequence, life)
-        self._snapshots.add_copy(entry)
 
     def _close(self) -> None:
         with suppress(EntrepotError):

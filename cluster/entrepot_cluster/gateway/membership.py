@@ -1,7 +1,8 @@
 """The instance's registration in the directory: its lease is the sign of life that the other hosts go by.
 
-out ──register──▶ in ──forgotten, another store──▶ out
- └──superseded by another gateway of this store──▶ over
+out ──register──▶ in ──forgotten──▶ out
+ └──────────┬─────┘
+            └──superseded by another gateway of this store, another store──▶ over
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Membership:
         self._started_at = time.time()
         self._stopping = threading.Event()
         self._registration: Registration | None = None  # of the thread, and of stop() after it has ended
-        self._last_instance = ""  # of the thread
+        self._instance = store.instance_id
         self._threads = [
             threading.Thread(target=self._run, name="membership", daemon=True),
             threading.Thread(target=self._watch, name="instances", daemon=True),
@@ -120,8 +121,8 @@ class Membership:
             self._stopping.wait(wait)
 
     def _renew(self) -> None:
-        if self._last_instance not in ("", self._store.instance_id):
-            raise InstanceLost(f"another store has taken the place of instance {self._last_instance}")
+        if self._store.instance_id != self._instance:
+            raise InstanceLost(f"another store has taken the place of instance {self._instance}")
         if self._registration is not None:
             try:
                 self._registration.renew()
@@ -130,24 +131,18 @@ class Membership:
                 self._directory.note_outage()
                 _log.warning("%s", error)
                 self._registration = None
-            except InstanceSuperseded:
-                self._publication.registered(None, same_store=False)
-                raise
         directory = self._directory.open()
-        instance = self._store.instance_id
-        same_store = instance == self._last_instance
         self._registration = directory.register(
-            instance,
+            self._instance,
             self._host,
             self._addresses,
             protocol=PROTOCOL,
             started_at=self._started_at,
             lease_seconds=self._lease_seconds,
-            highest_sequence=self._publication.highest_sequence if same_store else 0,
+            highest_sequence=self._publication.highest_sequence,
         )
-        self._last_instance = instance
-        self._publication.registered(self._registration, same_store=same_store)
-        _log.info("instance %s is registered in cluster %s", instance, directory.name)
+        self._publication.registered(self._registration)
+        _log.info("instance %s is registered in cluster %s", self._instance, directory.name)
 
     def _watch(self) -> None:
         while not self._stopping.is_set():
@@ -165,7 +160,7 @@ class Membership:
                 self._stopping.wait(RETRY_SECONDS)
 
     def _report(self, kind: str, instance: Instance) -> None:
-        if instance.id == self._last_instance:
+        if instance.id == self._instance:
             return
         if kind == "lost":
             _log.warning("lost: %s", describe_lost(instance))

@@ -20,13 +20,12 @@ from entrepot.origins import Life, Origin, alias, copy_of, record_of
 
 from entrepot_cluster.gateway.envelope import Envelope
 from entrepot_cluster.transport.endpoints import ObjectHeader, Reception
+from entrepot_cluster.transport.store_endpoints import WAIT_SECONDS, LeasedReception
 
 if TYPE_CHECKING:
     from entrepot import Store
 
     from entrepot_cluster.gateway.session_stores import SessionStores
-
-ALLOCATE_SECONDS = 4.0  # less than half of what a peer waits for progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,38 +37,27 @@ class Incoming:
         target: the ID under which it is going to be sealed.
         store: the session that it belongs to.
         envelope: what came with it.
-        nbytes: size of its buffers in bytes.
     """
 
     oid: ObjectID
     target: ObjectID
     store: Store
     envelope: Envelope
-    nbytes: int
 
 
-class LeasedReception:
-    """Leased memory of the store for an object.
+class IncomingReception(LeasedReception):
+    """Leased memory for an object that is to be sealed here.
 
     Attributes:
         incoming: the object.
-        writer: holds the memory.
     """
 
-    __slots__ = ("incoming", "writer")
+    __slots__ = ("incoming",)
 
-    def __init__(self, incoming: Incoming, writer: raw_objects.RawObjectWriter) -> None:
+    def __init__(self, incoming: Incoming, header: ObjectHeader) -> None:
+        writer = raw_objects.RawObjectWriter(incoming.store, header.lengths, wait_seconds=WAIT_SECONDS)
+        super().__init__(header, writer)
         self.incoming = incoming
-        self.writer = writer
-
-    @property
-    def buffers(self) -> list[memoryview]:
-        """Writable views of the store's memory."""
-        return self.writer.buffers
-
-    def drop(self) -> None:
-        """Give the memory back. Idempotent."""
-        self.writer.drop()
 
 
 class StoreSink:
@@ -84,7 +72,6 @@ class StoreSink:
 
     Attributes:
         targets: IDs under which objects are here now, by their own; filled as they arrive.
-        sealed: what was sealed here, by the object's own ID, with its generation; filled as they arrive.
     """
 
     def __init__(self, sessions: SessionStores, *, life: Life | None = None, moves: bool = False) -> None:
@@ -92,7 +79,6 @@ class StoreSink:
         self._life = life
         self._moves = moves
         self.targets: dict[bytes, ObjectID] = {}  # each key is set by one thread
-        self.sealed: dict[bytes, tuple[Incoming, int]] = {}  # each key is set by one thread
 
     # --- small objects
 
@@ -122,7 +108,7 @@ class StoreSink:
             raw_objects.SmallObject(incoming.target, incoming.envelope.tree, buffers) for _, incoming, buffers in part
         ]
         try:
-            results = raw_objects.put_small(store, objects)
+            results = raw_objects.put_small(store, objects, wait_seconds=WAIT_SECONDS)
         except EntrepotError as failure:
             if len(part) > 1:  # one by one, to know which of them it was
                 for item in part:
@@ -138,17 +124,14 @@ class StoreSink:
 
     # --- large ones
 
-    def allocate(self, header: ObjectHeader) -> LeasedReception | None:
+    def allocate(self, header: ObjectHeader) -> IncomingReception | None:
         """Provide memory; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
         incoming = self._plan(header)
-        if incoming is None:
-            return None
-        writer = raw_objects.RawObjectWriter(incoming.store, header.lengths, wait_seconds=ALLOCATE_SECONDS)
-        return LeasedReception(incoming, writer)
+        return None if incoming is None else IncomingReception(incoming, header)
 
     def commit(self, reception: Reception) -> EntrepotError | None:
         """Seal a large object; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
-        assert isinstance(reception, LeasedReception)
+        assert isinstance(reception, IncomingReception)
         incoming = reception.incoming
         try:
             generation = reception.writer.seal(incoming.target, incoming.envelope.tree).generation
@@ -176,7 +159,7 @@ class StoreSink:
             if local_id is not None:
                 self.targets[header.id] = local_id
                 return None
-        return Incoming(oid, target, store, envelope, header.nbytes)
+        return Incoming(oid, target, store, envelope)
 
     def _refused(self, incoming: Incoming, error: EntrepotError) -> EntrepotError | None:
         """What an error of a seal means. Other content that was sealed under the ID since is as good, or is not."""
@@ -193,16 +176,15 @@ class StoreSink:
             for incoming, generation in sealed
         ]
         try:
-            raw_objects.put_small(store, records, replace=True)
+            raw_objects.put_small(store, records, replace=True, wait_seconds=WAIT_SECONDS)
         except EntrepotError as error:
             for incoming, _ in sealed:
                 raw_objects.discard(store, incoming.target)
             return error
-        for incoming, generation in sealed:
+        for incoming, _ in sealed:
             if self._moves:
                 self._bind(store, incoming.target, incoming.envelope)
             self.targets[incoming.oid.binary] = incoming.target
-            self.sealed[incoming.oid.binary] = (incoming, generation)
         return None
 
     @staticmethod

@@ -7,12 +7,11 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from entrepot import raw_objects
-from entrepot.errors import ObjectNotFound
 from entrepot.ids import ObjectID
 from entrepot.origins import Life, origin_of
 
 from entrepot_cluster.gateway.envelope import Envelope
+from entrepot_cluster.transport.store_endpoints import PinnedObject, StoreSource
 
 if TYPE_CHECKING:
     from entrepot import Store
@@ -28,26 +27,6 @@ class Belonging(NamedTuple):
     names: tuple[str, ...]
 
 
-class PinnedObject:
-    """An object of the store, pinned until :meth:`close`.
-
-    Attributes:
-        generation, buffers: as stored.
-        tree: its envelope.
-    """
-
-    __slots__ = ("buffers", "generation", "tree")
-
-    def __init__(self, raw_object: raw_objects.RawObject, envelope: Envelope) -> None:
-        self.generation = raw_object.generation
-        self.tree = envelope.pack()
-        self.buffers: list[memoryview] = raw_object.buffers  # each keeps the pin
-
-    def close(self) -> None:
-        """Unpin it. Idempotent."""
-        self.buffers = []
-
-
 class StoreObjects:
     """Reads objects of a store, for peers. Thread-safe.
 
@@ -57,6 +36,7 @@ class StoreObjects:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._objects = StoreSource(store)
         self._lock = threading.Lock()
         # By ID and generation, as noted; the oldest first; guarded by _lock
         self._places: OrderedDict[tuple[bytes, int], Belonging] = OrderedDict()
@@ -70,20 +50,16 @@ class StoreObjects:
 
     def open(self, oid: bytes, generation: int | None) -> PinnedObject:
         """Pin an object; see :class:`~entrepot_cluster.transport.endpoints.ObjectSource`."""
+        opened = self._objects.open(oid, generation)
         object_id = ObjectID(oid)
-        raw_object = raw_objects.read(self._store, object_id)
-        if generation not in (None, raw_object.generation):
-            raise ObjectNotFound(
-                f"the store of host {self._store.host} has another generation of object {object_id}, "
-                f"{raw_object.generation}, and not {generation}: it was replaced since"
-            )
         with self._lock:
-            belonging = self._places.get((oid, raw_object.generation))
+            belonging = self._places.get((oid, opened.generation))
         if belonging is None:
             belonging = self.look_up(object_id)
         scope, session, names = belonging
-        lives = self.lives(object_id, raw_object.generation, scope, session)
-        return PinnedObject(raw_object, Envelope(scope, session, names, lives, raw_object.tree))
+        lives = self.lives(object_id, opened.generation, scope, session)
+        opened.tree = Envelope(scope, session, names, lives, opened.tree).pack()
+        return opened
 
     def lives(self, oid: ObjectID, generation: int, scope: str, session: str) -> tuple[Life, ...]:
         """Return the life of an object here, and before it those that it is a copy of."""

@@ -2,7 +2,7 @@
 
 unregistered ──registered──▶ filling ──everything was published──▶ confirmed ──changes──▶ confirmed
      ▲                          └──────────────┬─────────────────────┘
-     └──the directory has forgotten the instance, or it is another store's
+     └──the directory has forgotten the instance
 """
 
 from __future__ import annotations
@@ -79,28 +79,15 @@ class Publication:
         with self._lock:
             return self._published.highest_sequence
 
-    @property
-    def objects(self) -> int:
-        """How many objects are published."""
-        with self._lock:
-            return self._published.places
-
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def registered(self, registration: Registration | None, *, same_store: bool) -> None:
-        """Publish under a new registration from now on, beginning with everything; None: not at all for now.
-
-        Args:
-            registration: as the directory gave it.
-            same_store: whether the store is the one that was published before.
-        """
+    def registered(self, registration: Registration) -> None:
+        """Publish under a new registration from now on, beginning with everything."""
         with self._lock:
             self._registration = registration
             self._confirmed = False
-            if not same_store:
-                self._published = Published()
 
     def publish(self, oid: bytes) -> None:
         """Publish an object now, with its names, and keep it published as long as the store has it.
@@ -117,7 +104,7 @@ class Publication:
         belonging = self._source.look_up(object_id)
         nbytes = raw_objects.entry_of(self._store, object_id).nbytes
         lives = self._source.lives(object_id, generation, belonging.scope, belonging.session)
-        origin = model.Life(*lives[0]) if len(lives) > 1 else None
+        origin = lives[0] if len(lives) > 1 else None
         session = model.session_reference(belonging.scope, belonging.session)
         if not self._lock.acquire(timeout=LOCK_SECONDS):
             raise DirectoryUnavailable(

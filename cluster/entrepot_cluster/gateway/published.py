@@ -73,11 +73,6 @@ class Published:
         numbers += [entry.sequence for entry in self._names.values()]
         return max(numbers, default=0)
 
-    @property
-    def places(self) -> int:
-        """Number of objects."""
-        return len(self._places)
-
     def sequence_of(self, oid: bytes, generation: int) -> int:
         """The sequence number of an object that was published in this generation; 0: it was not."""
         entry = self._places.get(oid)

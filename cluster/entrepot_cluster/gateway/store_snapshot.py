@@ -11,7 +11,6 @@ from entrepot.errors import CorruptData
 from entrepot.ids import ObjectID
 from entrepot.origins import origin_of
 
-from entrepot_cluster.directory import model
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry, session_reference
 from entrepot_cluster.gateway.object_source import Belonging
 from entrepot_cluster.gateway.published import OWN_PREFIX, Snapshot
@@ -25,7 +24,7 @@ _HERE = frozenset({"sealed", "spilled", "evicting", "loading"})
 
 
 class StoreSnapshots:
-    """Takes snapshots. ``add_copy`` and ``add_explicit`` may be called from any thread, the rest by one.
+    """Takes snapshots. ``add_explicit`` may be called from any thread, the rest by one.
 
     Args:
         store: a connection to the store, in any session.
@@ -36,14 +35,8 @@ class StoreSnapshots:
         self._store = store
         self._source = source
         self._lock = threading.Lock()
-        self._copies: dict[bytes, PlaceEntry] = {}  # fetched objects; guarded by _lock
         self._explicit: dict[bytes, int] = {}  # generations of those to publish by request; guarded by _lock
         self._members: dict[tuple[bytes, int], tuple[bytes, ...]] = {}  # of collections, by ID and generation
-
-    def add_copy(self, entry: PlaceEntry) -> None:
-        """Note an object that was fetched, with its origin, and the sequence number of that."""
-        with self._lock:
-            self._copies[entry.oid] = entry
 
     def add_explicit(self, oid: bytes, generation: int) -> None:
         """Note an object that is to be published though nothing else asks for it."""
@@ -57,23 +50,25 @@ class StoreSnapshots:
             StoreUnavailable: the store cannot be reached.
         """
         snapshot = Snapshot()
-        listed: dict[bytes, tuple[int, int, tuple[str, str]]] = {}  # generation, nbytes, scope and session
+        listed: dict[bytes, PlaceEntry] = {}
         declared: dict[tuple[str, str], ClusterSession | None] = {}
+        references: dict[tuple[str, str], bytes] = {}
         wanted: dict[bytes, None] = {}
         collections: set[tuple[bytes, int]] = set()
         with self._lock:
-            copies, explicit = dict(self._copies), dict(self._explicit)
+            explicit = dict(self._explicit)
         for listing in inventory.everything(self._store):
             if listing.state not in _HERE:
                 continue
             oid, place = listing.id.binary, (listing.scope, listing.session)
             if place not in declared:
                 declared[place] = self._declaration(*place)
+                references[place] = session_reference(*place)
             names = tuple(name for name in listing.names if not name.startswith(OWN_PREFIX))
             self._source.note(oid, listing.generation, Belonging(*place, names))
-            listed[oid] = (listing.generation, listing.nbytes, place)
-            is_own = oid not in copies and origin_of(self._store, listing.id, place) is None
-            if names or declared[place] is not None or explicit.get(oid) == listing.generation or not is_own:
+            entry = listed[oid] = self._entry(listing, place, references[place])
+            is_copy = entry.origin is not None
+            if names or is_copy or declared[place] is not None or explicit.get(oid) == listing.generation:
                 wanted[oid] = None
             for name in names:
                 snapshot.names[(*place, name)] = NameEntry(*place, name, oid, listing.generation)
@@ -83,9 +78,7 @@ class StoreSnapshots:
         for place, session in declared.items():
             if session is not None:
                 snapshot.sessions[place] = SessionEntry(*place, session.replicas)
-        for oid in wanted:
-            if oid in listed:
-                snapshot.places[oid] = self._entry(oid, *listed[oid], copies.get(oid))
+        snapshot.places = {oid: listed[oid] for oid in wanted if oid in listed}
         self._forget(collections)
         return snapshot
 
@@ -95,16 +88,16 @@ class StoreSnapshots:
         except CorruptData:
             return None  # written by something else: not a declaration
 
-    def _entry(
-        self, oid: bytes, generation: int, nbytes: int, place: tuple[str, str], copy: PlaceEntry | None
-    ) -> PlaceEntry:
-        if copy is not None and copy.generation == generation:
-            return copy
-        origin = origin_of(self._store, ObjectID(oid), place)
-        life = None
-        if origin is not None and origin.generation == generation and origin.lives:
-            life = model.Life(*origin.lives[0])
-        return PlaceEntry(oid, generation, nbytes, session_reference(*place), origin=life)
+    def _entry(self, listing: inventory.ObjectListing, place: tuple[str, str], session: bytes) -> PlaceEntry:
+        origin = origin_of(self._store, listing.id, place)
+        is_copy = origin is not None and origin.generation == listing.generation and bool(origin.lives)
+        return PlaceEntry(
+            listing.id.binary,
+            listing.generation,
+            listing.nbytes,
+            session,
+            origin=origin.lives[0] if origin is not None and is_copy else None,
+        )
 
     def _members_of(self, oid: bytes, generation: int) -> tuple[bytes, ...]:
         key = (oid, generation)
@@ -121,8 +114,6 @@ class StoreSnapshots:
         """Forget what is not in the store any more."""
         self._members = {key: members for key, members in self._members.items() if key in collections}
         with self._lock:
-            for oid in [oid for oid, entry in self._copies.items() if not self._has(oid, entry.generation)]:
-                del self._copies[oid]
             for oid in [oid for oid, generation in self._explicit.items() if not self._has(oid, generation)]:
                 del self._explicit[oid]
 

@@ -41,7 +41,8 @@ class PinnedObject:
     """An object of a store, pinned until :meth:`close`.
 
     Attributes:
-        generation, tree, buffers: as stored.
+        generation, buffers: as stored.
+        tree: what is sent as its tree; as stored, unless whoever sends it replaces it.
     """
 
     __slots__ = ("buffers", "generation", "tree")
@@ -72,7 +73,9 @@ class StoreSink:
     def put(self, objects: Sequence[tuple[ObjectHeader, Sequence[memoryview]]]) -> list[bool | EntrepotError]:
         """Seal small objects in one round trip; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
         try:
-            return list(raw_objects.put_copies(self._store, objects, replace=self._replace, wait_seconds=WAIT_SECONDS))
+            copies = [raw_objects.SmallObject(ObjectID(header.id), header.tree, buffers) for header, buffers in objects]
+            results = raw_objects.put_small(self._store, copies, replace=self._replace, wait_seconds=WAIT_SECONDS)
+            return [result.existed for result in results]
         except EntrepotError as error:
             if len(objects) == 1:
                 return [error]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from entrepot._client.arguments import checked_text
 from entrepot._client.info import PutResult
@@ -91,20 +91,6 @@ class SmallObject:
     name: str = ""
 
 
-class ObjectParts(Protocol):
-    """What identifies an object and says what its buffers mean."""
-
-    @property
-    def id(self) -> bytes:
-        """The 20 bytes of its ID."""
-        ...
-
-    @property
-    def tree(self) -> bytes:
-        """Its packed tree."""
-        ...
-
-
 def read(store: Store, oid: ObjectID, timeout: float = 0) -> RawObject:
     """Read an object without decoding it.
 
@@ -171,8 +157,20 @@ def discard(store: Store, oid: ObjectID) -> None:
     store._raw().delete([oid.binary])  # pyright: ignore[reportPrivateUsage]
 
 
-def put_small(store: Store, objects: Sequence[SmallObject], *, replace: bool = False) -> list[PutResult]:
-    """Seal small objects in one round trip.
+def put_small(
+    store: Store,
+    objects: Sequence[SmallObject],
+    *,
+    replace: bool = False,
+    wait_seconds: float = PUT_WAIT_SECONDS,
+) -> list[PutResult]:
+    """Copy objects into the store and seal them, in one round trip for each 8 MiB of metadata.
+
+    Args:
+        store: the session that they belong to.
+        objects: any number. Larger ones than ``SMALL_BYTES`` are allowed; :class:`RawObjectWriter` saves their copy.
+        replace: whether existing content, and bindings of the names, may be replaced.
+        wait_seconds: how long to wait for memory, for all of them together. Default: 30 seconds.
 
     Raises:
         ObjectExists: an ID holds other content, or a name is taken, and ``replace`` is False.
@@ -191,39 +189,11 @@ def put_small(store: Store, objects: Sequence[SmallObject], *, replace: bool = F
         )
         for small_object in objects
     ]
-    sealed = store._raw().put(items, PUT_WAIT_SECONDS)  # pyright: ignore[reportPrivateUsage]
+    sealed = store._raw().put(items, wait_seconds)  # pyright: ignore[reportPrivateUsage]
     return [
         PutResult(small_object.id, generation, nbytes + inlined_bytes(small_object.tree), existed)
         for small_object, (_, generation, existed, nbytes) in zip(objects, sealed, strict=True)
     ]
-
-
-def put_copies(
-    store: Store,
-    objects: Sequence[tuple[ObjectParts, Sequence[memoryview]]],
-    *,
-    replace: bool = False,
-    wait_seconds: float = PUT_WAIT_SECONDS,
-) -> list[bool]:
-    """Copy objects of any size into the store and seal them, in one round trip for each 8 MiB of metadata.
-
-    Args:
-        store: the session that they belong to.
-        objects: ID and tree of each, as they were read, and its buffers.
-        replace: whether existing content may be replaced.
-        wait_seconds: how long to wait for memory, for all of them together.
-
-    Returns:
-        for each whether the same content was there.
-
-    Raises:
-        ObjectExists: an ID holds other content, and ``replace`` is False. Others may have been sealed.
-        StoreFull: they do not fit; the same applies.
-    """
-    session = store._session_number  # pyright: ignore[reportPrivateUsage]
-    items: list[Any] = [(parts.id, session, replace, False, "", parts.tree, buffers) for parts, buffers in objects]
-    sealed = store._raw().put(items, wait_seconds)  # pyright: ignore[reportPrivateUsage]
-    return [existed for _, _, existed, _ in sealed]
 
 
 def put_record(store: Store, oid: ObjectID, data: bytes, *, name: str = "", replace: bool = True) -> PutResult:

@@ -6,32 +6,22 @@ import os
 from collections.abc import Callable
 
 import pytest
+from directory_objects import Join, holders, random_ids
 from entrepot.errors import InvalidArgument
 from entrepot_cluster.directory import (
     Directory,
     Life,
     NameEntry,
     PlaceEntry,
-    Registration,
     SessionEntry,
     session_reference,
 )
-
-Join = Callable[..., Registration]
-
-
-def _oids(count: int) -> list[bytes]:
-    return [os.urandom(20) for _ in range(count)]
-
-
-def _holders(directory: Directory, oid: bytes) -> list[str]:
-    return [place.instance.host for place in directory.places([oid])[0].raise_damage()]
 
 
 def test_published_objects_are_found_from_elsewhere(open_it: Callable[..., Directory], join: Join) -> None:
     here, elsewhere = open_it(), open_it()
     first, second = join(here, 1), join(elsewhere, 2)
-    oid, other, unknown = _oids(3)
+    oid, other, unknown = random_ids(3)
     session = session_reference("default", "run-1")
     first.publish([PlaceEntry(oid, 7, 1 << 40, session), PlaceEntry(other, 8, 0)])
     second.publish([PlaceEntry(oid, 3, 1 << 40, origin=Life(f"{1:032x}", 7), sequence=1)])
@@ -48,20 +38,20 @@ def test_published_objects_are_found_from_elsewhere(open_it: Callable[..., Direc
 def test_the_life_published_last_comes_first(open_it: Callable[..., Directory], join: Join) -> None:
     here, elsewhere = open_it(), open_it()
     first, second = join(here, 1), join(elsewhere, 2)
-    (oid,) = _oids(1)
+    (oid,) = random_ids(1)
     numbers = [registration.publish([PlaceEntry(oid, 1, 10)]) for registration in (first, second, first, second)]
     assert numbers == sorted(set(numbers))
-    assert _holders(here, oid) == ["host-2", "host-1"]
+    assert holders(here, oid) == ["host-2", "host-1"]
     first.publish([PlaceEntry(oid, 2, 10)])
-    assert _holders(elsewhere, oid) == ["host-1", "host-2"]
+    assert holders(elsewhere, oid) == ["host-1", "host-2"]
     # Published again with the number from the first time, as after an outage: it does not count as newer.
     second.publish([PlaceEntry(oid, 1, 10, sequence=numbers[3])])
-    assert _holders(elsewhere, oid) == ["host-1", "host-2"]
+    assert holders(elsewhere, oid) == ["host-1", "host-2"]
 
 
 def test_thousands_are_published_and_withdrawn_in_one_call(directory: Directory, join: Join) -> None:
     registration = join(directory, 1)
-    oids = _oids(3000)
+    oids = random_ids(3000)
     entries = [PlaceEntry(oid, number, number) for number, oid in enumerate(oids)]
     for _ in range(2):  # publishing the same again changes nothing
         registration.publish(entries)
@@ -75,7 +65,7 @@ def test_thousands_are_published_and_withdrawn_in_one_call(directory: Directory,
 
 def test_a_batch_may_name_an_object_twice(directory: Directory, join: Join) -> None:
     registration = join(directory, 1)
-    (oid,) = _oids(1)
+    (oid,) = random_ids(1)
     registration.publish([PlaceEntry(oid, 1, 1), PlaceEntry(oid, 2, 2)])
     assert [place.generation for place in directory.places([oid, oid])[1].entries] == [2]
     registration.withdraw([oid, oid])
@@ -84,7 +74,7 @@ def test_a_batch_may_name_an_object_twice(directory: Directory, join: Join) -> N
 
 def test_nothing_is_published_of_a_batch_with_an_invalid_entry(directory: Directory, join: Join) -> None:
     registration = join(directory, 1)
-    (oid,) = _oids(1)
+    (oid,) = random_ids(1)
     for entry in (
         PlaceEntry(b"short", 1, 1),
         PlaceEntry(os.urandom(20), -1, 1),
@@ -102,7 +92,7 @@ def test_nothing_is_published_of_a_batch_with_an_invalid_entry(directory: Direct
 def test_names_are_bound_per_instance_and_the_newest_comes_first(open_it: Callable[..., Directory], join: Join) -> None:
     here, elsewhere = open_it(), open_it()
     first, second = join(here, 1), join(elsewhere, 2)
-    old, new = _oids(2)
+    old, new = random_ids(2)
     first.publish(names=[NameEntry("scope", "run", "table", old, 1)])
     second.publish(names=[NameEntry("scope", "run", "table", new, 9)])
     bindings = here.lookup_name("scope", "run", "table").raise_damage()
@@ -119,7 +109,7 @@ def test_names_are_bound_per_instance_and_the_newest_comes_first(open_it: Callab
 def test_names_may_have_any_characters(directory: Directory, join: Join) -> None:
     registration = join(directory, 1)
     names = ["a", "a\x00", "a\x00b", "a\x00\x01", "ab", "ä", "\udc80", "\xff" * 100, "x" * 255]
-    oids = _oids(len(names))
+    oids = random_ids(len(names))
     registration.publish(names=[NameEntry("s", "r", name, oid, 1) for name, oid in zip(names, oids, strict=True)])
     for name, oid in zip(names, oids, strict=True):
         assert [binding.oid for binding in directory.lookup_name("s", "r", name).entries] == [oid], name
@@ -130,7 +120,7 @@ def test_names_may_have_any_characters(directory: Directory, join: Join) -> None
 
 def test_names_are_listed_by_glob_and_in_pages(directory: Directory, join: Join) -> None:
     registration = join(directory, 1)
-    (oid,) = _oids(1)
+    (oid,) = random_ids(1)
     names = [*sorted(f"part-{number}" for number in range(25)), "other"]
     registration.publish(names=[NameEntry("s", "r", name, oid, 1) for name in names])
     registration.publish(names=[NameEntry("s", "another session", "part-x", oid, 1)])
@@ -153,7 +143,7 @@ def test_names_are_listed_by_glob_and_in_pages(directory: Directory, join: Join)
 
 def test_all_objects_are_listed_in_pages(open_it: Callable[..., Directory], join: Join) -> None:
     here, elsewhere = open_it(), open_it()
-    oids = _oids(500)
+    oids = random_ids(500)
     join(here, 1).publish([PlaceEntry(oid, 1, 1) for oid in oids])
     join(elsewhere, 2).publish([PlaceEntry(oid, 1, 1) for oid in oids[:100]])
     seen = []
@@ -188,7 +178,7 @@ def test_a_session_says_where_it_lives(open_it: Callable[..., Directory], join: 
 @pytest.mark.slow
 def test_a_sweep_goes_on_where_it_stopped_and_keeps_what_counts(open_it: Callable[..., Directory], join: Join) -> None:
     directory = open_it()
-    kept, stale = _oids(50), _oids(50)
+    kept, stale = random_ids(50), random_ids(50)
     join(directory, 1).publish([PlaceEntry(oid, 1, 1) for oid in kept])
     leaving = join(directory, 2)
     leaving.publish([PlaceEntry(oid, 1, 1) for oid in stale])
@@ -204,8 +194,8 @@ def test_numbers_stay_higher_than_those_of_what_is_published_again(
     open_it: Callable[..., Directory], join: Join
 ) -> None:
     here, elsewhere = open_it(), open_it()
-    (oid,) = _oids(1)
+    (oid,) = random_ids(1)
     join(here, 1, highest_sequence=10**9).publish([PlaceEntry(oid, 1, 1, sequence=10**9)])
     sequence = join(elsewhere, 2).publish([PlaceEntry(oid, 1, 1)])
     assert sequence > 10**9
-    assert _holders(here, oid) == ["host-2", "host-1"]
+    assert holders(here, oid) == ["host-2", "host-1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from directory_objects import Join, holders, random_ids
 from entrepot.errors import InvalidArgument
 from entrepot_cluster.directory import (
     Directory,
@@ -17,20 +17,9 @@ from entrepot_cluster.directory import (
     InstanceSuperseded,
     NameEntry,
     PlaceEntry,
-    Registration,
     SessionEntry,
     session_reference,
 )
-
-Join = Callable[..., Registration]
-
-
-def _oids(count: int) -> list[bytes]:
-    return [os.urandom(20) for _ in range(count)]
-
-
-def _holders(directory: Directory, oid: bytes) -> list[str]:
-    return [place.instance.host for place in directory.places([oid])[0].raise_damage()]
 
 
 def test_an_instance_is_listed_with_what_it_registered(directory: Directory, join: Join) -> None:
@@ -42,9 +31,9 @@ def test_an_instance_is_listed_with_what_it_registered(directory: Directory, joi
 
 def test_an_instance_that_departs_is_gone_with_what_it_published(directory: Directory, join: Join) -> None:
     registration = join(directory, 1)
-    (oid,) = _oids(1)
+    (oid,) = random_ids(1)
     registration.publish([PlaceEntry(oid, 1, 1)], [NameEntry("s", "r", "n", oid, 1)], [SessionEntry("s", "r")])
-    assert _holders(directory, oid) == ["host-1"]
+    assert holders(directory, oid) == ["host-1"]
     registration.depart()
     assert directory.instances() == []
     assert directory.places([oid])[0].entries == []
@@ -61,7 +50,7 @@ def test_a_lost_instance_is_remembered_with_its_places_until_it_is_pruned(
 ) -> None:
     directory = open_it(lost_seconds=0.0)
     registration = join(directory, 1, lease_seconds=2.0)
-    (oid,) = _oids(1)
+    (oid,) = random_ids(1)
     registration.publish([PlaceEntry(oid, 1, 1)], [NameEntry("s", "r", "n", oid, 1)], [SessionEntry("s", "r")])
     wait_until(lambda: not directory.instances()[0].live, "the lease to end")
     since = directory.instances()[0].lost_since
@@ -152,7 +141,7 @@ def test_renewing_keeps_an_instance(directory: Directory, join: Join, wait_until
 def test_the_second_gateway_of_an_instance_supersedes_the_first(open_it: Callable[..., Directory], join: Join) -> None:
     here, elsewhere = open_it(), open_it()
     first = join(here, 1)
-    (oid, other) = _oids(2)
+    (oid, other) = random_ids(2)
     first.publish([PlaceEntry(oid, 1, 1)])
     second = join(elsewhere, 1)
     assert second.was_known
@@ -161,24 +150,24 @@ def test_the_second_gateway_of_an_instance_supersedes_the_first(open_it: Callabl
         with pytest.raises(InstanceSuperseded, match="host-1"):
             call()
     second.renew()
-    assert _holders(here, oid) == ["host-1"]
-    assert _holders(here, other) == []
+    assert holders(here, oid) == ["host-1"]
+    assert holders(here, other) == []
     assert len(here.instances()) == 1
 
 
 def test_what_was_published_before_counts_until_it_is_confirmed(open_it: Callable[..., Directory], join: Join) -> None:
     directory = open_it()
-    kept, deleted_meanwhile = _oids(2)
+    kept, deleted_meanwhile = random_ids(2)
     join(directory, 1).publish([PlaceEntry(kept, 1, 1), PlaceEntry(deleted_meanwhile, 2, 2)])
     again = join(directory, 1)
-    assert _holders(directory, deleted_meanwhile) == ["host-1"]
+    assert holders(directory, deleted_meanwhile) == ["host-1"]
     again.publish([PlaceEntry(kept, 1, 1, sequence=1)])
     for _ in range(2):
         again.confirm()
     reader = open_it()
     for either in (directory, reader):
-        assert _holders(either, kept) == ["host-1"]
-        assert _holders(either, deleted_meanwhile) == []
+        assert holders(either, kept) == ["host-1"]
+        assert holders(either, deleted_meanwhile) == []
     while not reader.sweep():
         pass
     assert [entry.key[1:21] for entry in reader._backend.read_prefixes([b"p"])[0]] == [kept]

@@ -169,13 +169,8 @@ class EtcdGateway:
 
     def _send(self, path: str, body: bytes, end: float, token: str) -> tuple[int, bytes, float]:
         """Status, content and date of the response of the first endpoint that gives one."""
-        with self._lock:
-            first = self._first
         failures = []
-        count = len(self._pools)
-        for step in range(count):
-            index = (first + step) % count
-            seconds = (end - time.monotonic()) / (count - step)
+        for index, seconds, is_last in self._endpoints(end):
             if seconds <= 0:
                 break
             try:
@@ -183,7 +178,7 @@ class EtcdGateway:
             except (OSError, urllib3.exceptions.HTTPError) as error:
                 failures.append(f"{self._name(index)}: {_reason(error)}")
                 continue
-            if status == 503 and step + 1 < count:  # this member has no leader, say
+            if status == 503 and not is_last:  # this member has no leader, say
                 failures.append(f"{self._name(index)}: {_error(content)[1]}")
                 continue
             with self._lock:
@@ -222,13 +217,9 @@ class EtcdGateway:
     def _open(self, path: str, body: bytes) -> urllib3.BaseHTTPResponse:
         end = time.monotonic() + self._timeout
         headers = _headers(self._token_for(end)) | {"Grpc-Metadata-hasleader": "true"}  # ends without a leader
-        with self._lock:
-            first = self._first
         failures = []
-        count = len(self._pools)
-        for step in range(count):
-            index = (first + step) % count
-            seconds = max(0.001, (end - time.monotonic()) / (count - step))
+        for index, share, _ in self._endpoints(end):
+            seconds = max(0.001, share)
             try:
                 return self._pools[index].urlopen(
                     "POST",
@@ -242,6 +233,18 @@ class EtcdGateway:
             except (OSError, urllib3.exceptions.HTTPError) as error:
                 failures.append(f"{self._name(index)}: {_reason(error)}")
         raise self._unreachable(failures)
+
+    def _endpoints(self, end: float) -> Iterator[tuple[int, float, bool]]:
+        """The endpoints in turn, the one that answered last first.
+
+        Yields:
+            its number, its share of the seconds that are left until then, and whether no other one follows.
+        """
+        with self._lock:
+            first = self._first
+        count = len(self._pools)
+        for step in range(count):
+            yield (first + step) % count, (end - time.monotonic()) / (count - step), step + 1 == count
 
     def _unreachable(self, failures: list[str]) -> EntrepotError:
         why = "; ".join(failures) or "no time was left"

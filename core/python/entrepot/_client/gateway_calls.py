@@ -14,6 +14,7 @@ import msgpack
 from entrepot.errors import (
     CorruptData,
     DirectoryUnavailable,
+    InvalidArgument,
     ObjectNotFound,
     StoreUnavailable,
     Timeout,
@@ -72,7 +73,7 @@ def fetch_life(raw: _core.Client, oid: ObjectID, instance: str, generation: int)
     answer = call(raw, FETCH_LIFE, [oid.binary, instance, generation], 0)
     try:
         return ObjectID(answer)
-    except Exception as error:
+    except InvalidArgument as error:
         raise CorruptData(f"the gateway's answer about object {oid} cannot be read: {answer!r}") from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from entrepot import _core
 from entrepot._codecs import blob, inline_bytes
@@ -69,6 +69,27 @@ def encode_item(
         return (oid.binary, session, replace, fresh, name, inline_bytes.tree_of(value), ())
     tree, buffers, _ = encode_value(value, codec_registry(), allow_pickle=allow_pickle)
     return (oid.binary, session, replace, fresh, name, tree, buffers)
+
+
+class ReadSettings(Protocol):
+    """What a store says about how values are read through it."""
+
+    @property
+    def _allow_pickle(self) -> AllowPickle: ...
+    @property
+    def _object_strings(self) -> ObjectStrings: ...
+
+
+def decode_from(store: ReadSettings, pinned_object: _core.Object, copy: CopyMode, mode: int) -> Any:
+    """Decode an object as the store that it came from says."""
+    return decode_object(
+        pinned_object,
+        copy,
+        mode,
+        allow_pickle=store._allow_pickle,
+        object_strings=store._object_strings,
+        store=store,
+    )
 
 
 def decode_object(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from entrepot._client.arguments import copy_mode_number
-from entrepot._codecs.encoding import decode_object
+from entrepot._codecs.encoding import decode_from
 from entrepot._collections import prefetcher
 from entrepot._collections.metadata import Contents, ValueTraits, collection_key
 from entrepot._collections.plugins import collection_plugin
@@ -173,7 +173,7 @@ class Collection:
             raise IndexError(
                 f"collection {self.name!r} has {count_of(len(self), 'member')}, so index {index} is out of range"
             )
-        return self._decode_member(self._pin_member(self._positions[index]), copy_mode, mode)
+        return decode_from(self._store, self._pin_member(self._positions[index]), copy_mode, mode)
 
     def __iter__(self) -> Iterator[Any]:
         return self.iterate()
@@ -212,7 +212,7 @@ class Collection:
             self._pin_member, self._positions, self._contents.bytes_of, max_members=prefetch, max_bytes=max_bytes
         )
         for pinned_member in pinned:
-            values = [self._decode_member(pinned_member, copy, mode)]
+            values = [decode_from(self._store, pinned_member, copy, mode)]
             del pinned_member  # so that the member is released with its value, not when the next one is read
             yield values.pop()
 
@@ -327,17 +327,6 @@ class Collection:
 
     def _call_plugin(self, function: str, *arguments: Any) -> Any:
         return getattr(collection_plugin(), function)(self, *arguments)
-
-    def _decode_member(self, pinned_object: _core.Object, copy: CopyMode, mode: int) -> Any:
-        store = self._store
-        return decode_object(
-            pinned_object,
-            copy,
-            mode,
-            allow_pickle=store._allow_pickle,
-            object_strings=store._object_strings,
-            store=store,
-        )
 
     def _pin_member(self, position: int) -> _core.Object:
         contents = self._contents

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot import _core
 from entrepot._client.arguments import copy_mode_number, timeout_seconds
-from entrepot._codecs.encoding import decode_object
+from entrepot._codecs.encoding import decode_from
 from entrepot._streams.stream_end import checked_number
 from entrepot.errors import ObjectNotFound, StreamEnded
 from entrepot.ids import ObjectID
@@ -78,21 +78,13 @@ class StreamReader:
                 self._in_hand = None
                 raise StreamEnded("the stream has ended: all its writers have closed, and all chunks were consumed")
             position, oid, redelivered, pinned_object = chunk
-            value = self._read(raw, oid, copy) if pinned_object is None else self._decode(pinned_object, copy, mode)
+            if pinned_object is None:
+                value = self._read(raw, oid, copy)
+            else:
+                value = decode_from(self._store, pinned_object, copy, mode)
             self._in_hand = self.position = position
             self.redelivered = redelivered
         return value
-
-    def _decode(self, pinned_object: _core.Object, copy: CopyMode, mode: int) -> Any:
-        store = self._store
-        return decode_object(
-            pinned_object,
-            copy,
-            mode,
-            allow_pickle=store._allow_pickle,
-            object_strings=store._object_strings,
-            store=store,
-        )
 
     def _read(self, raw: _core.Client, oid: bytes, copy: CopyMode) -> Any:
         """Get a chunk that is not in memory."""
