@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t kLabelBytes = 200;
 constexpr std::size_t kOperationBytes = 100;
-constexpr std::uint64_t kBytesPerWaiter = 64;  // of a waiting request, per unit of what it costs its connection
 
 }  // namespace
 
@@ -37,7 +36,7 @@ void GatewayRequests::call(Request& request) {
     return request.answer(Status(Code::kInvalidArgument, concat("the operation of a call has 1 to ", kOperationBytes,
                                                                 " bytes, not ", body.operation.size())));
   }
-  const std::optional<HeldRequest> held = request.hold(kWaiterCost + request.body_bytes() / kBytesPerWaiter);
+  const std::optional<HeldRequest> held = request.hold(request.holding_cost());
   if (!held) return;
   CallSpec spec{std::move(body.operation), std::move(body.ids), std::move(body.payload)};
   store_.call_gateway(request.origin(), std::move(spec), body.timeout_ms,

@@ -42,6 +42,8 @@ class HeldRequest {
   std::uint64_t cost_;
 };
 
+inline constexpr std::uint64_t kBytesPerWaiter = 64;  // of a held body, per unit of what it costs
+
 // Lives as long as its frame is handled. Guarded by the daemon's thread.
 class Request {
  public:
@@ -52,7 +54,8 @@ class Request {
   [[nodiscard]] std::uint64_t owner() const { return connection_.owner(); }
   [[nodiscard]] std::uint32_t client() const { return *connection_.client(); }
   [[nodiscard]] RequestOrigin origin() const { return {client(), owner()}; }
-  [[nodiscard]] std::size_t body_bytes() const { return frame_.body.size(); }
+  // What it costs its connection to hold this request with its body.
+  [[nodiscard]] std::uint64_t holding_cost() const { return kWaiterCost + frame_.body.size() / kBytesPerWaiter; }
   [[nodiscard]] MessageType type() const { return frame_.header.type; }
 
   // --- checks; if they return false (or none), the request was refused

@@ -17,11 +17,10 @@ namespace entrepot {
 // or refused, and what was recorded before under their names and IDs is recorded anew.
 template <class Then>
 void seal_objects(Store& store, Request& request, std::vector<SealObject> objects, Then then) {
-  constexpr std::uint64_t kBytesPerWaiter = 64;  // of a waiting request, per unit of what it costs its connection
   using Unrecorded = std::vector<std::pair<std::size_t, std::uint64_t>>;  // by index, with the record that is needed
   std::vector<SealResult> results;
   results.reserve(objects.size());
-  const std::uint64_t cost = kWaiterCost + request.body_bytes() / kBytesPerWaiter;
+  const std::uint64_t cost = request.holding_cost();
   serve_when_room(
       store, request,
       [&store, client = request.client(), origin = request.origin(), objects = std::move(objects),
