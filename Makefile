@@ -19,6 +19,8 @@ unexport PYTHONDONTWRITEBYTECODE
 BENCH_AGAINST ?= HEAD
 # `make test` skips its last stage (TSan), and says so, if the earlier ones took longer than this many seconds.
 LAST_BEGINS_WITHIN ?= inf
+# `make test-exhaustive` skips Python tests, and lists them, that have not begun after so many seconds.
+BEGIN_WITHIN ?= inf
 
 .PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
 
@@ -67,7 +69,7 @@ test: build $(VENV2)/.developed .venv-plasma-client/.synced  ## C++ under saniti
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
 test-exhaustive: cpp-tests environments .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, six other environments, whole benchmark runs
-	@$(PY) tools/run_tests.py exhaustive
+	@$(PY) tools/run_tests.py exhaustive --begin-within $(BEGIN_WITHIN)
 
 test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm
 	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover tests/examples/test_failover.py --timeout 900

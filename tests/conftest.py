@@ -71,6 +71,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByModule(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--begin-within SECONDS``: tests that have not begun by then are skipped, and named."""
+    parser.addoption("--begin-within", type=float, default=float("inf"), metavar="SECONDS")
+
+
+_IMPORTED_AT = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that would begin after ``--begin-within``."""
+    limit: float = item.config.getoption("--begin-within")
+    if time.monotonic() - _IMPORTED_AT > limit:
+        pytest.skip(f"not begun within {limit:g} s (--begin-within)")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the soak test as slow, and tests that use the control plane as ``cluster``, ``e2e`` and ``slow``."""
     for item in items:

@@ -7,6 +7,7 @@ that a tail of the log is enough: the slowest tests, the closing line of each st
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import subprocess
@@ -98,8 +99,11 @@ def _runs_orchestrators(file: Path) -> bool:
     return "mark.e2e" in file.read_text(encoding="utf-8")
 
 
-def stages(tier: str, jobs: int) -> list[Stage]:
-    """The stages of a tier: ``fast``, ``full``, ``exhaustive`` or ``pandas2``."""
+def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
+    """The stages of a tier: ``fast``, ``full``, ``exhaustive`` or ``pandas2``.
+
+    Exhaustive Python tests that have not begun ``begin_within`` seconds after the first are skipped, and listed.
+    """
     codecs = _pytest(PYTHON_PANDAS2, "-n", "2", "-m", "not exhaustive", CODEC_TESTS, TWO_ENVIRONMENTS)
     pandas2 = Stage("codecs on pandas 2", [codecs])
     if tier == "pandas2":
@@ -111,7 +115,9 @@ def stages(tier: str, jobs: int) -> list[Stage]:
         ]
     if tier == "exhaustive":
         # One process: these compile and measure.
-        exhaustive = _pytest(PYTHON, "-m", "exhaustive", "--timeout", "900", "tests")
+        exhaustive = _pytest(PYTHON, "-m", "exhaustive", "--timeout", "900", "-rs", "tests")
+        if begin_within < math.inf:
+            exhaustive += ["--begin-within", f"{begin_within:g}"]
         return [Stage("C++", [["ctest", "--preset", "dev"]]), Stage("exhaustive", [exhaustive])]
     # All other C++ tests run with sanitizers, which find what a run without them finds.
     unsanitized = ["bash", "tools/build.sh", "dev", "unsanitized_tests", str(jobs)]
@@ -137,14 +143,16 @@ def stages(tier: str, jobs: int) -> list[Stage]:
     planned.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
     # These mostly wait for schedulers. tests/conftest.py defines what stays together.
     together = ["-n", ORCHESTRATOR_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
-    orchestrators = _pytest(PYTHON, *together, "-m", "e2e and not cluster", "--timeout", "900", *end_to_end_files())
+    orchestrators = _pytest(
+        PYTHON, *together, "-m", "e2e and not cluster and not exhaustive", "--timeout", "900", *end_to_end_files()
+    )
     planned.append(Stage("orchestrators, end to end", [orchestrators]))
     if (ROOT / CODEC_TESTS).is_dir():
         planned.append(pandas2)
     # Late, because the builds with sanitizers proceed while the earlier stages wait for stores and schedulers.
     planned.append(asan)
     # One process, so that there is one control plane. Late, because what it is built from compiles meanwhile.
-    cluster = _pytest(PYTHON, "-m", "cluster", "--timeout", "300", "tests")
+    cluster = _pytest(PYTHON, "-m", "cluster and not exhaustive", "--timeout", "300", "tests")
     planned.append(Stage("Kubernetes", [CONTROL_PLANE, cluster]))
     # The longest build with the fewest findings: the one that a slow machine may omit.
     planned.append(tsan)
@@ -276,9 +284,16 @@ def main() -> int:
         metavar="SECONDS",
         help="skip the last stage, and say so in the summary, if the stages before it took longer; default: never",
     )
+    parser.add_argument(
+        "--begin-within",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="exhaustive: skip, and list, Python tests that have not begun after so long; default: never",
+    )
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
-    planned = stages(arguments.tier, arguments.jobs)
+    planned = stages(arguments.tier, arguments.jobs, arguments.begin_within)
     omitted: list[str] = []
     begin = time.monotonic()
     with ExitStack() as stack:

@@ -215,7 +215,7 @@ def test_builds_go_on_beside_the_stages_before_theirs(
         runner.Stage("of what they build", [check_ended], builds="one"),
     ]
     monkeypatch.setattr(runner, "builds_ahead", lambda planned: builds if any(s.builds for s in planned) else [])
-    monkeypatch.setattr(runner, "stages", lambda tier, jobs: plan)
+    monkeypatch.setattr(runner, "stages", lambda *arguments: plan)
     monkeypatch.setattr(sys, "argv", ["run_tests.py", "fast"])
     assert runner.main() == 0
 
@@ -246,6 +246,30 @@ def test_every_python_test_belongs_to_one_stage(runner: ModuleType) -> None:
     assert "exhaustive" in exhaustive.commands[0]
     assert "not e2e and not exhaustive" in python.commands[0]
     assert "not slow and not e2e and not exhaustive" in runner.stages("fast", 2)[1].commands[0]
+    for name, marks in (("orchestrators, end to end", "e2e and not cluster"), ("Kubernetes", "cluster")):
+        stage = next(stage for stage in runner.stages("full", 2) if stage.name == name)
+        assert f"{marks} and not exhaustive" in stage.commands[-1]
+
+
+def test_exhaustive_tests_that_would_begin_too_late_are_skipped_and_listed(runner: ModuleType, tmp_path: Path) -> None:
+    command = runner.stages("exhaustive", 2, begin_within=0.0)[-1].commands[0]
+    assert command[-2:] == ["--begin-within", "0"]
+    assert "--begin-within" not in runner.stages("exhaustive", 2)[-1].commands[0]
+
+    (tmp_path / "conftest.py").write_text(
+        (ROOT / "tests/conftest.py")
+        .read_text(encoding="utf-8")
+        .replace("Path(__file__)", f"Path({str(ROOT / 'tests/conftest.py')!r})"),
+        encoding="utf-8",
+    )
+    (tmp_path / "test_one.py").write_text("def test_one() -> None:\n    pass\n", encoding="utf-8")
+    for limit, expected in (("0", "1 skipped"), ("600", "1 passed")):
+        pytest_run = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+        finished = subprocess.run(
+            [*pytest_run, str(tmp_path), "--begin-within", limit], capture_output=True, text=True, timeout=120
+        )
+        assert expected in finished.stdout, finished.stdout + finished.stderr
+        assert ("not begun within 0 s" in finished.stdout) == (limit == "0")
 
 
 def test_every_tier_has_stages(runner: ModuleType) -> None:
