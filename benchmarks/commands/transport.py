@@ -2,7 +2,8 @@
 
 Two hosts as namespaces of this machine with a veth pair between them, held to a rate and unlimited; on each a store and
 a process of the transport. Rounds of a fetch and of iperf3, with as many bytes and connections in the same direction,
-alternate in one run; only their ratio is meaningful. The memory of both stores is warm. Needs the right to make
+alternate in one run; only their ratio is meaningful. Nothing is compressed in these. Then a table is fetched over
+slower links, with and without compression, by turns. The memory of both stores is warm. Needs the right to make
 namespaces, and iperf3.
 """
 
@@ -36,8 +37,10 @@ NETWORK = ROOT / "tests" / "cluster" / "network"
 WORKER = Path(__file__).with_name("transport_worker.py")
 PORT = 7421
 STORE_MIB = 2560
+TABLE_ROWS = 2_000_000  # 64 MB
 ANSWER_SECONDS = 120.0
 HELD_RATE = "5gbit"
+SLOW_RATES = ("1gbit", "200mbit")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,15 @@ class Figures:
     transport: float
     ratio: float
     goal: float | None
+
+
+@dataclass
+class Packed:
+    """A table over a slow link: medians of the rounds, in Gbit/s of payload, without and with compression."""
+
+    rate: str
+    plain: float
+    packed: float
 
 
 def add_transport(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -106,14 +118,18 @@ def run(arguments: argparse.Namespace) -> int:
         source = stack.enter_context(own_store(folder / "source", STORE_MIB, "--spill-path", "none"))
         sink = stack.enter_context(own_store(folder / "sink", STORE_MIB, "--spill-path", "none"))
         near, far = stack.enter_context(two_hosts())
-        stack.enter_context(_worker(far, "serve", source.address, f"{far.address}:{PORT}"))
-        fetching = stack.enter_context(
-            _worker(near, "fetch", sink.address, f"{far.address}:{PORT}", str(arguments.connections))
+        fetching, fetching_packed = (
+            stack.enter_context(_fetching(near, far, source, sink, port, compression, str(arguments.connections)))
+            for port, compression in ((PORT, "off"), (PORT + 1, "auto"))
         )
         far.popen(["iperf3", "--server"], stdout=subprocess.DEVNULL)
         figures = [
             _measure(case, source, near, far, fetching, arguments.rounds, arguments.connections)
             for case in cases(arguments)
+        ]
+        packed = [
+            _measure_packed(rate, source, near, far, (fetching, fetching_packed), arguments.rounds)
+            for rate in SLOW_RATES
         ]
     rows = [
         [f.case, f"{f.iperf3:.2f}", f"{f.transport:.2f}", f"{f.ratio:.2f}", "" if f.goal is None else f"{f.goal:g}"]
@@ -121,8 +137,16 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     print(f"Gbit/s of payload, {arguments.connections} connections, warm memory, medians of {arguments.rounds}:")
     print(grid(["what", "iperf3", "transport", "ratio", "goal"], rows))
+    print(f"The same of a table of {TABLE_ROWS} rows, as it is and compressed:")
+    shown = [[p.rate, f"{p.plain:.2f}", f"{p.packed:.2f}", f"{p.packed / p.plain:.2f}"] for p in packed]
+    print(grid(["link", "as it is", "compressed", "ratio"], shown))
     if arguments.json is not None:
-        result = {"machine": machine(), "commit": commit(), "figures": [asdict(f) for f in figures]}
+        result = {
+            "machine": machine(),
+            "commit": commit(),
+            "figures": [asdict(f) for f in figures],
+            "compressed": [asdict(p) for p in packed],
+        }
         arguments.json.write_text(json.dumps(result), encoding="utf-8")
     return 0
 
@@ -139,15 +163,53 @@ def _measure(
     plain, ours = [], []
     for warm_up in (True, *[False] * rounds):
         rate = _iperf3(near, far, total, connections)
-        _tell(fetching, json.dumps(ids))
-        answer = json.loads(_answer(fetching))
-        assert answer["nbytes"] == total, answer
+        fetched = _fetch(fetching, ids, total)
         if not warm_up:
             plain.append(rate / 1e9)
-            ours.append(8 * total / answer["seconds"] / 1e9)
+            ours.append(fetched)
     source._raw().delete([bytes.fromhex(text) for text in ids])  # pyright: ignore[reportPrivateUsage]
     medians = statistics.median(plain), statistics.median(ours)
     return Figures(case.name, *medians, medians[1] / medians[0], case.goal)
+
+
+def _measure_packed(
+    rate: str, source: entrepot.Store, near: Host, far: Host, fetching: tuple[Any, Any], rounds: int
+) -> Packed:
+    for host in (near, far):
+        host.set_rate(rate)
+    oid = source.put(_table())
+    nbytes = source.info(oid).nbytes
+    gbits: tuple[list[float], list[float]] = ([], [])
+    for warm_up in (True, *[False] * rounds):
+        for process, figures in zip(fetching, gbits, strict=True):
+            figure = _fetch(process, [str(oid)], nbytes)
+            if not warm_up:
+                figures.append(figure)
+    source.delete(oid)
+    return Packed(rate, statistics.median(gbits[0]), statistics.median(gbits[1]))
+
+
+def _table() -> Any:
+    """A table as they come: numbers in order, categories, amounts with two decimals, and one column of noise."""
+    import numpy as np
+    import pyarrow as pa
+
+    rng = np.random.default_rng(1)
+    columns = {
+        "time": np.cumsum(rng.integers(0, 60, TABLE_ROWS)),
+        "kind": rng.integers(0, 12, TABLE_ROWS),
+        "amount": np.round(rng.exponential(20, TABLE_ROWS), 2),
+        "noise": rng.random(TABLE_ROWS),
+    }
+    return pa.table(columns)
+
+
+def _fetch(process: Any, ids: list[str], total: int) -> float:
+    """Gbit/s of payload."""
+    _tell(process, json.dumps(ids))
+    answer = json.loads(_answer(process))
+    assert answer["nbytes"] == total, answer
+    return float(8 * total / answer["seconds"] / 1e9)
 
 
 def _iperf3(near: Host, far: Host, total: int, connections: int) -> float:
@@ -162,6 +224,19 @@ def _iperf3(near: Host, far: Host, total: int, connections: int) -> float:
             if time.monotonic() > end:
                 raise
             time.sleep(0.1)
+
+
+@contextmanager
+def _fetching(
+    near: Host, far: Host, source: Any, sink: Any, port: int, compression: str, connections: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A process that serves the source on one host, and one that fetches from it on the other."""
+    address = f"{far.address}:{port}"
+    with (
+        _worker(far, "serve", source.address, address, compression),
+        _worker(near, "fetch", sink.address, address, connections) as process,
+    ):
+        yield process
 
 
 @contextmanager

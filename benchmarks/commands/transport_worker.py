@@ -1,7 +1,8 @@
 """One end of ``python -m benchmarks transport``: a process on a host of its own, with a store.
 
-``serve STORE ADDRESS`` listens until its input ends. ``fetch STORE ADDRESS CONNECTIONS`` reads lines of JSON, each a
-list of object IDs, fetches these objects into its store, and answers by the seconds that it took; then it deletes them.
+``serve STORE ADDRESS COMPRESSION`` listens until its input ends. ``fetch STORE ADDRESS CONNECTIONS`` reads lines of
+JSON, each a list of object IDs, fetches these objects into its store, and answers by the seconds that it took; then it
+deletes them.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from entrepot_cluster.transport.store_endpoints import StoreSink, StoreSource
 _OPEN = TransportSecurity(insecure=True)  # the hosts are namespaces of this machine
 
 
-def serve(store: entrepot.Store, address: str) -> None:
+def serve(store: entrepot.Store, address: str, compression: str) -> None:
     """Serve a store until the input ends."""
-    with GatewayServer(address, Identity("benchmark", "serving"), StoreSource(store), security=_OPEN):
+    own = Identity("benchmark", "serving")
+    with GatewayServer(address, own, StoreSource(store), security=_OPEN, compression=compression):
         print("ready", flush=True)
         sys.stdin.read()
 
@@ -55,7 +57,7 @@ def main() -> None:
     what, store_address, address, *rest = sys.argv[1:]
     with entrepot.connect(store_address) as store:
         if what == "serve":
-            serve(store, address)
+            serve(store, address, rest[0])
         else:
             fetch_all(store, address, int(rest[0]))
 

@@ -54,6 +54,12 @@ def add_subcommands(subparsers: SubParsers) -> None:
     gateway.add_argument(
         "--lease-seconds", type=float, metavar="N", help="without a sign of life for so long it is lost (default: 10)"
     )
+    gateway.add_argument(
+        "--compression",
+        choices=("auto", "off"),
+        default="auto",
+        help="auto: send objects compressed where that makes them arrive earlier; off: never (default: auto)",
+    )
     gateway.add_argument("--keep-running", action="store_true", help="start it again if it is killed or fails")
     gateway.set_defaults(run=run_gateway)
 
@@ -136,6 +142,7 @@ def _settings(arguments: argparse.Namespace) -> GatewaySettings:
         advertise=(arguments.advertise,) if arguments.advertise else (),
         host=arguments.host,
         security=_security(arguments),
+        compression=arguments.compression,
         lease_seconds=arguments.lease_seconds or settings.LEASE_SECONDS,
     )
 

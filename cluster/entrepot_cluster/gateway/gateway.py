@@ -81,6 +81,7 @@ class Gateway:
             self._source,
             requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving),
             security=settings.security,
+            compression=settings.compression,
         )
         addresses = settings.advertise or (self._server.address,)
         if addresses[0].startswith(("0.0.0.0:", "[::]:")):

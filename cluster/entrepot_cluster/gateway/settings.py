@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from entrepot_cluster.transport.compression import AUTO
 from entrepot_cluster.transport.security import TransportSecurity
 
 DEFAULT_LISTEN = "127.0.0.1:0"
@@ -21,6 +22,8 @@ class GatewaySettings:
         advertise: ``host:port`` under which they reach it. Default: where it listens.
         host: name of this host in the directory. Default: the store's.
         security: TLS and token. Default: none, and loopback addresses only.
+        compression: ``"auto"``: objects are sent compressed where that makes them arrive earlier; ``"off"``: never.
+            Default: auto.
         lease_seconds: how long after its last sign of life the instance counts as lost. Default: 10.
     """
 
@@ -30,4 +33,5 @@ class GatewaySettings:
     advertise: tuple[str, ...] = ()
     host: str | None = None
     security: TransportSecurity = field(default_factory=TransportSecurity)
+    compression: str = AUTO
     lease_seconds: float = LEASE_SECONDS

@@ -31,3 +31,11 @@ class BufferRanges:
             length -= part.nbytes
             index += 1
         return views
+
+
+def copy_into(views: Sequence[memoryview], data: memoryview) -> None:
+    """Copy bytes into consecutive views, which together have the same length."""
+    offset = 0
+    for view in views:
+        view[:] = data[offset : offset + view.nbytes]
+        offset += view.nbytes

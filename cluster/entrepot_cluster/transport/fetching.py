@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from entrepot import _core
 from entrepot.errors import CorruptData, EntrepotError, StoreUnavailable, Timeout
 
-from entrepot_cluster.transport.buffer_ranges import BufferRanges
+from entrepot_cluster.transport.buffer_ranges import BufferRanges, copy_into
+from entrepot_cluster.transport.compression import PREFIX_BYTES, unpacked_bytes
 from entrepot_cluster.transport.endpoints import FetchOutcome, ObjectSink, Wanted
 from entrepot_cluster.transport.frames import (
     Frame,
@@ -219,7 +220,7 @@ class Fetch:
                 if isinstance(work, Chunk):
                     self._receive_chunk(link, request, work, batch)
                 else:
-                    self._receive_piece(link, request, work)
+                    self._receive_piece(link, request, work, batch)
                 under_way.popleft()
             error = None
         except EntrepotError as failed:
@@ -288,13 +289,18 @@ class Fetch:
             frame, meta = self._next_answer(link, request, Kind.OBJECTS)
             if frame.kind == Kind.ERROR:
                 raise parse_error(meta, f"{link.peer}: ")
-            records = parse_records(meta, wanted, frame.payload_bytes)
-            self._receive_objects(link, chunk, records, frame.payload_bytes, batch)
+            if frame.packed:
+                records = parse_records(memoryview(meta)[PREFIX_BYTES:], wanted, unpacked_bytes(meta))
+            else:
+                records = parse_records(meta, wanted, frame.payload_bytes)
+            self._receive_objects(link, chunk, records, frame, meta, batch)
             last = frame.last
         if chunk.unanswered:
             raise CorruptData(f"{link.peer} did not answer for {len(chunk.unanswered)} of {len(wanted)} objects")
 
-    def _receive_objects(self, link: Link, chunk: Chunk, records: Sequence[Record], nbytes: int, batch: Batch) -> None:
+    def _receive_objects(
+        self, link: Link, chunk: Chunk, records: Sequence[Record], frame: Frame, meta: bytearray, batch: Batch
+    ) -> None:
         """Receive what an OBJECTS frame describes."""
         announced: list[Announced] = []
         arriving: list[Arriving] = []
@@ -316,32 +322,34 @@ class Fetch:
                 if self._cancelled is None:
                     self._queue.announced += announced
             self._start_helpers()
-        for (index, header, _), result in zip(arriving, batch.receive(link, arriving, nbytes), strict=True):
+        for (index, header, _), result in zip(arriving, batch.receive(link, arriving, frame, meta), strict=True):
             unanswered.pop(index, None)
             if isinstance(result, bool):
                 self._settle(index, FetchOutcome(header.id, header.generation, header.nbytes, result))
             else:
                 self._settle(index, FetchOutcome(header.id, header.generation, error=result))
 
-    def _receive_piece(self, link: Link, request: int, piece: Piece) -> None:
+    def _receive_piece(self, link: Link, request: int, piece: Piece, batch: Batch) -> None:
         offset, end = piece.offset, piece.offset + piece.length
         while offset < end:
             frame, meta = self._next_answer(link, request, Kind.PIECE)
             if frame.kind == Kind.ERROR:
                 self._end_piece(piece, parse_error(meta, f"{link.peer}: "))
                 return
-            if not 0 < frame.payload_bytes <= end - offset or frame.last != (offset + frame.payload_bytes == end):
-                raise CorruptData(
-                    f"{link.peer} sent {frame.payload_bytes} bytes of a range of which {end - offset} were missing"
-                )
-            views = piece.transfer.ranges.views(offset, frame.payload_bytes)
-            link.receive_many(views)
-            crc = 0
-            for view in views:
-                crc = _core.crc32c(view, crc)
-            if crc != frame.payload_crc:
-                raise damaged(piece.transfer.header, link.peer, crc, frame.payload_crc)
-            offset += frame.payload_bytes
+            nbytes = unpacked_bytes(meta) if frame.packed else frame.payload_bytes
+            if not 0 < nbytes <= end - offset or frame.last != (offset + nbytes == end):
+                raise CorruptData(f"{link.peer} sent {nbytes} bytes of a range of which {end - offset} were missing")
+            views = piece.transfer.ranges.views(offset, nbytes)
+            if frame.packed:
+                copy_into(views, batch.payload(link, frame, meta))
+            else:
+                link.receive_many(views)
+                crc = 0
+                for view in views:
+                    crc = _core.crc32c(view, crc)
+                if crc != frame.payload_crc:
+                    raise damaged(piece.transfer.header, link.peer, crc, frame.payload_crc)
+            offset += nbytes
         if self._end_piece(piece):
             header = piece.transfer.header
             link.send_frame(Kind.RELEASE, 0, pack_read(header.id, header.generation, 0, 0))

@@ -19,7 +19,7 @@ from entrepot.errors import BY_CODE, CorruptData, EntrepotError, InvalidArgument
 from entrepot_cluster.transport.endpoints import ObjectHeader, Wanted
 
 MAGIC = b"EPTG"
-VERSION = (1, 0)
+VERSION = (1, 1)
 ID_BYTES = 20
 MAX_WANTED = 65_536  # objects in one request
 MAX_TREE_BYTES = 64 << 20
@@ -57,6 +57,7 @@ class Kind(IntEnum):
 
 
 LAST = 1  # flag: no other answer to the same request follows
+PACKED = 2  # flag: the payload is compressed, and the meta begins with how (see compression.py)
 
 
 class Outcome(IntEnum):
@@ -75,7 +76,7 @@ class Frame:
         kind, flags: what it is.
         request: number of the request that it is, or answers.
         meta_bytes, payload_bytes: how many follow.
-        payload_crc: CRC-32C of the payload of a PIECE; 0 in other frames.
+        payload_crc: CRC-32C of the payload of a PIECE that is not packed; 0 in other frames.
         meta_crc: CRC-32C of the meta.
     """
 
@@ -91,6 +92,11 @@ class Frame:
     def last(self) -> bool:
         """Whether no other answer to the same request follows."""
         return bool(self.flags & LAST)
+
+    @property
+    def packed(self) -> bool:
+        """Whether the payload is compressed."""
+        return bool(self.flags & PACKED)
 
 
 class Record(NamedTuple):
@@ -135,10 +141,17 @@ def check_preamble(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 
 
 def pack_head(
-    kind: Kind, request: int, meta: bytes = b"", *, last: bool = False, payload_bytes: int = 0, payload_crc: int = 0
+    kind: Kind,
+    request: int,
+    meta: bytes = b"",
+    *,
+    last: bool = False,
+    packed: bool = False,
+    payload_bytes: int = 0,
+    payload_crc: int = 0,
 ) -> bytes:
     """Header and meta of a frame; its payload follows on the wire."""
-    flags = LAST if last else 0
+    flags = (LAST if last else 0) | (PACKED if packed else 0)
     fields = (kind, flags, 0, request, len(meta), payload_bytes, payload_crc, _core.crc32c(meta) if meta else 0)
     header = _HEADER.pack(*fields, 0)[:_CHECKED]
     return header + _core.crc32c(header).to_bytes(4, "little") + meta

@@ -5,7 +5,7 @@ client                                server
 preamble (magic, version)      ->
                                <-     preamble, and if the versions fit:
 HELLO {cluster, instance,      ->
-       expects, nonce}
+       expects, nonce, codecs}
                                <-     HELLO {cluster, instance, nonce, token: whether one is needed}, or ERROR
 HELLO {proof}                  ->
                                <-     HELLO {proof}, or ERROR
@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from entrepot.errors import AccessDenied, CorruptData, EntrepotError, InstanceLost
 
+from entrepot_cluster.transport import compression
 from entrepot_cluster.transport.frames import (
     MAX_HANDSHAKE_BYTES,
     PREAMBLE_BYTES,
@@ -62,10 +63,12 @@ class Introduced:
     Attributes:
         identity: what it said about itself; its cluster is ours.
         version: of the protocol that it speaks.
+        codecs: with which it can unpack payloads, by their numbers.
     """
 
     identity: Identity
     version: tuple[int, int]
+    codecs: tuple[int, ...] = ()
 
 
 def introduce(link: Link, own: Identity, security: TransportSecurity, expected: str = "") -> Introduced:
@@ -89,7 +92,8 @@ def introduce(link: Link, own: Identity, security: TransportSecurity, expected: 
     link.receive(preamble)
     version = check_preamble(preamble)
     nonce = os.urandom(NONCE_BYTES)
-    hello = {"cluster": own.cluster, "instance": own.instance, "expects": expected, "nonce": nonce}
+    hello: dict[str, Any] = {"cluster": own.cluster, "instance": own.instance, "expects": expected, "nonce": nonce}
+    hello["codecs"] = compression.supported()
     link.send_frame(Kind.HELLO, 0, pack_map(hello))
     answer = _receive(link)
     peer = _identity(answer)
@@ -148,7 +152,10 @@ def welcome(link: Link, own: Identity, security: TransportSecurity) -> Introduce
     if token is not None and not same(theirs, proof(token, _CLIENT, parts)):
         refuse(link, AccessDenied(_refusal(own, "the peer's token is not the cluster's, or is an old one")))
     link.send_frame(Kind.HELLO, 0, pack_map({"proof": proof(token, _SERVER, parts) if token else b""}))
-    return Introduced(peer, version)
+    codecs = hello.get("codecs", [])  # protocol 1.0 has none
+    if not isinstance(codecs, list) or not all(type(codec) is int for codec in codecs):
+        raise CorruptData(f"{link.peer} sent {str(codecs)[:100]!r} in place of the numbers of codecs")
+    return Introduced(peer, version, tuple(codecs))
 
 
 def refuse(link: Link, error: EntrepotError, cause: BaseException | None = None) -> NoReturn:

@@ -30,6 +30,8 @@ from entrepot_cluster.transport.security import close_after_reading, tls_refusal
 DEFAULT_PROGRESS_SECONDS = 10.0
 _MOST_BUFFERS = 1000  # the kernel takes 1024 in one call
 _JOINED_BYTES = 64 << 10  # up to this size, TLS gets buffers joined
+_TCP_INFO_BYTES = 168  # of the kernel's struct tcp_info, up to the end of tcpi_delivery_rate
+_ACKED, _DELIVERY_RATE = 120, 160  # offsets of tcpi_bytes_acked and tcpi_delivery_rate in it, 64 bits each
 
 
 class Link:
@@ -189,6 +191,20 @@ class Link:
     def send_frame(self, kind: Kind, request: int, meta: bytes = b"", *, last: bool = False) -> None:
         """Send a frame without payload; as :meth:`send`."""
         self.send([pack_head(kind, request, meta, last=last)])
+
+    def delivery_rate(self, known_after_bytes: int) -> float | None:
+        """Bytes per second that have lately reached the peer, as the kernel measures it.
+
+        Returns:
+            None: not known yet, because the peer has confirmed less than ``known_after_bytes``, or the kernel is older.
+        """
+        try:
+            values = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        except OSError:
+            return None  # it has ended; whoever sends next finds out why
+        if len(values) < _TCP_INFO_BYTES or struct.unpack_from("@Q", values, _ACKED)[0] < known_after_bytes:
+            return None
+        return float(struct.unpack_from("@Q", values, _DELIVERY_RATE)[0]) or None
 
     def has_room(self) -> bool:
         """Whether a small frame can be sent without waiting for the peer to read."""

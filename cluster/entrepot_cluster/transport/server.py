@@ -12,6 +12,7 @@ from types import TracebackType
 from entrepot.errors import EntrepotError, InvalidArgument, StoreFull, StoreUnavailable
 
 from entrepot_cluster.transport.addresses import resolve, split_address
+from entrepot_cluster.transport.compression import AUTO, OFF, check_setting
 from entrepot_cluster.transport.endpoints import GatewayRequests, ObjectSource
 from entrepot_cluster.transport.frames import Kind, pack_error, pack_preamble
 from entrepot_cluster.transport.handshake import Identity, welcome
@@ -43,11 +44,13 @@ class GatewayServer:
         progress_seconds: how long to wait for the next byte of a peer that is sending or being sent something, and for
             the handshake as a whole. Default: 10.
         idle_seconds: after which a connection without requests is closed. Default: 300.
+        compression: ``"auto"``: objects are sent compressed where that makes them arrive earlier, to peers that can
+            unpack them; ``"off"``: never. Default: auto.
         work_seconds: the longest that a single object may take to open, or a control request to be answered. Default:
             3600.
 
     Raises:
-        InvalidArgument: the address is malformed, or would need TLS or a token.
+        InvalidArgument: the address or a setting is malformed, or the address would need TLS or a token.
         StoreUnavailable: it is not this host's, or in use.
 
     Attributes:
@@ -67,9 +70,11 @@ class GatewayServer:
         progress_seconds: float = DEFAULT_PROGRESS_SECONDS,
         idle_seconds: float = 300.0,
         work_seconds: float = 3600.0,
+        compression: str = AUTO,
     ) -> None:
         if max_connections < 1 or progress_seconds <= 0:
             raise InvalidArgument(f"{max_connections} connections and {progress_seconds} s of waiting must be positive")
+        self._packs = check_setting(compression) != OFF
         self._identity = identity
         self._security = security or TransportSecurity()
         self._max_connections = max_connections
@@ -201,8 +206,8 @@ class GatewayServer:
             link.send_frame(Kind.ERROR, 0, pack_error(error), last=True)
             raise error
         with link.time_limit(self._progress_seconds, "the handshake"):
-            welcome(link, self._identity, self._security)
-        connection = ServerConnection(link, self._services)
+            peer = welcome(link, self._identity, self._security)
+        connection = ServerConnection(link, self._services, peer.codecs if self._packs else ())
         with self._lock:
             self._links[link] = connection
         connection.serve(self._idle_seconds)

@@ -13,6 +13,7 @@ from entrepot import _core
 from entrepot.errors import CorruptData, EntrepotError, InvalidArgument
 
 from entrepot_cluster.transport.buffer_ranges import BufferRanges
+from entrepot_cluster.transport.compression import PackingSender
 from entrepot_cluster.transport.endpoints import (
     GatewayRequests,
     Held,
@@ -79,10 +80,12 @@ class ServerConnection:
     Args:
         link: where the requests come from.
         services: of the server.
+        codecs: numbers of those that answers may be packed with.
     """
 
-    def __init__(self, link: Link, services: Services) -> None:
+    def __init__(self, link: Link, services: Services, codecs: Sequence[int] = ()) -> None:
         self._link = link
+        self._packing = PackingSender(link, codecs)  # used by the serving thread
         self._services = services
         self._sending = threading.Lock()  # held while a frame is sent
         self._working_since: float | None = None  # written by the serving thread
@@ -156,9 +159,9 @@ class ServerConnection:
                     batch.add(index, item.id, opened)
                 self._working_since = None
                 if batch.full:
-                    self._send(batch.frame(request, last=False))
+                    self._send(batch.frame(request, self._packing, last=False))
                     batch.clear()
-            self._send(batch.frame(request, last=True))
+            self._send(batch.frame(request, self._packing, last=True))
         finally:
             self._working_since = None
             batch.clear()
@@ -187,8 +190,14 @@ class ServerConnection:
                 for view in views:
                     crc = _core.crc32c(view, crc)
                 offset += size
-                head = pack_head(Kind.PIECE, request, last=offset == end, payload_bytes=size, payload_crc=crc)
-                self._send([head, *views])
+                last = offset == end
+                if packed := self._packing.pack(views, size, crc):
+                    prefix, payload = packed
+                    head = pack_head(Kind.PIECE, request, prefix, last=last, packed=True, payload_bytes=payload.nbytes)
+                    self._send([head, payload])
+                else:
+                    head = pack_head(Kind.PIECE, request, last=last, payload_bytes=size, payload_crc=crc)
+                    self._send([head, *views])
         finally:
             reading.__exit__(None, None, None)
 
@@ -265,9 +274,16 @@ class _Batch:
     def add_failure(self, index: int, error: EntrepotError) -> None:
         self._add_record(pack_failure(index, error))
 
-    def frame(self, request: int, *, last: bool) -> list[bytes | memoryview]:
-        head = pack_head(Kind.OBJECTS, request, b"".join(self._records), last=last, payload_bytes=self._nbytes)
-        return [head, *self._buffers]
+    def frame(self, request: int, packing: PackingSender, *, last: bool) -> list[bytes | memoryview]:
+        meta = b"".join(self._records)
+        if packed := packing.pack(self._buffers, self._nbytes, self._crc):
+            prefix, payload = packed
+            nbytes = payload.nbytes
+            return [
+                pack_head(Kind.OBJECTS, request, prefix + meta, last=last, packed=True, payload_bytes=nbytes),
+                payload,
+            ]
+        return [pack_head(Kind.OBJECTS, request, meta, last=last, payload_bytes=self._nbytes), *self._buffers]
 
     def clear(self) -> None:
         """Unpin what was sent."""

@@ -12,7 +12,9 @@ from entrepot import _core
 from entrepot.errors import CorruptData, EntrepotError
 
 from entrepot_cluster.transport.buffer_ranges import BufferRanges
+from entrepot_cluster.transport.compression import unpack
 from entrepot_cluster.transport.endpoints import ObjectHeader, ObjectSink, Reception
+from entrepot_cluster.transport.frames import Frame
 from entrepot_cluster.transport.links import Link
 
 READ_BYTES = 4 << 20  # of a large object, in one request
@@ -155,24 +157,24 @@ class Batch:
         self._sink = sink
         self._memory = memoryview(b"")
 
-    def receive(self, link: Link, arriving: Sequence[Arriving], nbytes: int) -> list[bool | EntrepotError]:
+    def receive(
+        self, link: Link, arriving: Sequence[Arriving], frame: Frame, meta: bytearray
+    ) -> list[bool | EntrepotError]:
         """Receive, check and put the objects of a frame.
 
         Args:
             link: where the bytes come from.
             arriving: the objects, in the order of their bytes.
-            nbytes: of all of them.
+            frame, meta: whose payload they are.
 
         Returns:
             for each object whether it existed, or why it was not put.
 
         Raises:
             Timeout, StoreUnavailable: the connection ended before everything had arrived; nothing was put.
+            CorruptData: a packed payload was changed on the way; nothing was put.
         """
-        if len(self._memory) < nbytes:
-            self._memory = memoryview(bytearray(nbytes))
-        payload = self._memory[:nbytes]
-        link.receive(payload)
+        payload = self.payload(link, frame, meta)
         if not arriving:
             return []
         errors: dict[int, EntrepotError] = {}
@@ -189,6 +191,20 @@ class Batch:
                 objects.append((header, buffers))
         results = iter(self._sink.put(objects)) if objects else iter(())
         return [errors[position] if position in errors else next(results) for position in range(len(arriving))]
+
+    def payload(self, link: Link, frame: Frame, meta: bytearray) -> memoryview:
+        """Receive a frame's payload, unpack it if it is packed, and return it; valid until the next call.
+
+        Raises:
+            Timeout, StoreUnavailable: the connection ended before everything had arrived.
+            CorruptData: a packed payload was changed on the way.
+        """
+        nbytes = frame.payload_bytes
+        if len(self._memory) < nbytes:
+            self._memory = memoryview(bytearray(nbytes))
+        received = self._memory[:nbytes]
+        link.receive(received)
+        return unpack(meta, received) if frame.packed else received
 
     def _find_damaged(self, link: Link, arriving: Sequence[Arriving], payload: memoryview) -> dict[int, EntrepotError]:
         """Which of the objects were changed on the way: each has the checksum of all bytes up to its end."""

@@ -44,6 +44,7 @@ def serve(source: entrepot.Store) -> Iterator[Callable[..., GatewayServer]]:
 
         def start(objects: Any = None, **options: Any) -> GatewayServer:
             options.setdefault("progress_seconds", 2.0)
+            options.setdefault("compression", "off")  # tests count bytes on the wire
             objects = StoreSource(source) if objects is None else objects
             return stack.enter_context(GatewayServer("127.0.0.1:0", SERVING, objects, **options))
 

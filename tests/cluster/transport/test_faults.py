@@ -301,7 +301,7 @@ def test_versions_in_both_directions(serve: Serve, connect: Connect) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(VersionMismatch, match=r"version 9\.4 .* version 1\.0"):
+        with pytest.raises(VersionMismatch, match=r"version 9\.4 .* version 1\.1"):
             connect(address).ping()
         thread.join()
 
