@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -73,7 +74,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--begin-within SECONDS``: tests that have not begun by then are skipped, and named."""
-    parser.addoption("--begin-within", type=float, default=float("inf"), metavar="SECONDS")
+    parser.addoption("--begin-within", type=float, default=math.inf, metavar="SECONDS")
 
 
 _IMPORTED_AT = time.monotonic()
@@ -81,7 +82,7 @@ _IMPORTED_AT = time.monotonic()
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that would begin after ``--begin-within``."""
-    limit: float = item.config.getoption("--begin-within")
+    limit = float(item.config.getoption("--begin-within", default=math.inf))
     if time.monotonic() - _IMPORTED_AT > limit:
         pytest.skip(f"not begun within {limit:g} s (--begin-within)")
 
