@@ -294,15 +294,17 @@ def test_the_role_of_gateways_has_exactly_what_they_need(
 
     monkeypatch.setattr(Api, "_send", recorded)
 
-    def opened() -> list[Directory]:
+    directories: list[Directory] = []
+
+    def opened() -> bool:
         """It takes a moment until the binding is in force."""
         try:
-            return [open_directory(url, timeout=TIMEOUT_SECONDS, lost_seconds=0.0)]
+            directories.append(open_directory(url, timeout=TIMEOUT_SECONDS, lost_seconds=0.0))
         except AccessDenied:
-            return []
+            return False
+        return True
 
-    directories: list[Directory] = []
-    wait_until(lambda: directories or directories.extend(opened()) or directories, "the role to be in force")
+    wait_until(opened, "the role to be in force")
     with directories[0] as directory:
         registration = join(directory, 1)
         registration.publish([PlaceEntry(OID, 1, 1)])
