@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFESTS = Path(__file__).parent / "manifests"
-FILES = ("stores.yaml", "localobjects.yaml", "globalobjects.yaml")
+FILES = ("stores.yaml", "localobjects.yaml", "globalobjects.yaml", "directoryshards.yaml")
 
 
 def text() -> str:

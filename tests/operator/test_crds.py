@@ -168,4 +168,4 @@ def test_names_in_the_api_are_short_and_tell_nodes_and_stores_apart() -> None:
 def test_the_subcommand_prints_what_kubectl_accepts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crds"]) == 0
     assert capsys.readouterr().out == crds.text()
-    assert set(DEFINITIONS) == {"LocalObject", "GlobalObject", "Store"}
+    assert set(DEFINITIONS) == {"DirectoryShard", "LocalObject", "GlobalObject", "Store"}

@@ -9,10 +9,13 @@ import pytest
 from entrepot.errors import InvalidArgument
 from entrepot_operator import crds
 from entrepot_operator.kubernetes.store_spec import (
+    ClusterSpec,
+    NamedSecret,
     PublishSpec,
     SpillKeySecret,
     SpillSpec,
     StoreSpec,
+    TokenSecret,
     api_field_name,
     parse_store,
 )
@@ -37,6 +40,12 @@ def test_the_class_has_the_fields_and_defaults_of_the_schema() -> None:
     assert {api_field_name(name) for name in StoreSpec.__dataclass_fields__} == set(SPEC)
     assert {api_field_name(name) for name in PublishSpec.__dataclass_fields__} == set(SPEC["publish"]["properties"])
     assert {api_field_name(name) for name in SpillSpec.__dataclass_fields__} == set(SPEC["spill"]["properties"])
+    cluster = SPEC["cluster"]["properties"]
+    assert {api_field_name(name) for name in ClusterSpec.__dataclass_fields__} == set(cluster)
+    assert {name: cluster[name]["default"] for name in ("port", "memory")} == {
+        name: getattr(ClusterSpec("etcd://host/name"), name) for name in ("port", "memory")
+    }
+    assert TokenSecret("name").key == cluster["tokenSecret"]["properties"]["key"]["default"]
     least = parse_store(store())
     for name in StoreSpec.__dataclass_fields__:
         if "default" in SPEC[api_field_name(name)] and name != "publish":
@@ -60,6 +69,14 @@ def test_a_store_with_everything_is_read() -> None:
         spill={"folder": "/var/entrepot", "quota": "100Gi", "compression": "zstd:3", "keySecret": {"name": "spill"}},
         defaultTTL=0,
         publish={"maxObjects": 5},
+        cluster={
+            "directory": "rediss://cache:6379/main?password_file=/run/entrepot-cluster/directory/password",
+            "directorySecret": {"name": "redis"},
+            "tokenSecret": {"name": "shared"},
+            "tlsSecret": {"name": "certificate"},
+            "memory": 1 << 29,
+            "options": ["--lease-seconds=20"],
+        },
         nodeSelector={"pool": "data"},
         tolerations=[{"key": "data", "operator": "Exists"}],
         maxUnavailable="10%",
@@ -73,6 +90,14 @@ def test_a_store_with_everything_is_read() -> None:
         spill=SpillSpec("/var/entrepot", "100Gi", "zstd:3", SpillKeySecret("spill", "key")),
         default_ttl=0,
         publish=PublishSpec(max_objects=5),
+        cluster=ClusterSpec(
+            "rediss://cache:6379/main?password_file=/run/entrepot-cluster/directory/password",
+            directory_secret=NamedSecret("redis"),
+            token_secret=TokenSecret("shared"),
+            tls_secret=NamedSecret("certificate"),
+            memory=str(1 << 29),
+            options=("--lease-seconds=20",),
+        ),
         node_selector={"pool": "data"},
         tolerations=({"key": "data", "operator": "Exists"},),
         max_unavailable="10%",

@@ -1,4 +1,8 @@
-"""Opens a directory by its URL."""
+"""Opens a directory by its URL.
+
+Packages add kinds of directories through the entry-point group ``entrepot.directories``: the URL's scheme, and a
+function that takes the parts of the URL, the cluster's name, the options and the timeout, and returns a backend.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -28,8 +33,9 @@ _OPTIONS = {
 }
 _FORMS = (
     "etcd://HOST:2379[,HOST:2379]/NAME, etcds://... (TLS), redis://HOST:6379/NAME, rediss://... (TLS), "
-    "embedded:///absolute/path/NAME"
+    "embedded:///absolute/path/NAME, kubernetes://NAMESPACE/NAME"
 )
+_ENTRY_POINT_GROUP = "entrepot.directories"
 
 
 @dataclass(frozen=True)
@@ -52,9 +58,10 @@ def open_directory(url: str, *, timeout: float = TIMEOUT_SECONDS, lost_seconds: 
     Args:
         url: ``etcd://[USER[:PASSWORD]@]HOST[:2379][,HOST...]/NAME``, ``etcds://`` for TLS; likewise
             ``redis://HOST[:6379]/NAME`` and ``rediss://``; or ``embedded:///absolute/path/NAME``, a file that the
-            processes of one machine share. Options follow a question mark: ``password_file=PATH``; with TLS ``ca=PATH``
-            (default: the machine's), ``cert=PATH`` and ``key=PATH`` (of the client); with Redis ``db=NUMBER``; with
-            etcd ``compact=no``, if its history must be kept.
+            processes of one machine share; or ``kubernetes://[NAMESPACE]/NAME``. Options follow a question mark:
+            ``password_file=PATH``; with TLS ``ca=PATH`` (default: the machine's), ``cert=PATH`` and ``key=PATH`` (of
+            the client); with Redis ``db=NUMBER``; with etcd ``compact=no``, if its history must be kept; with
+            Kubernetes ``kubeconfig=PATH`` and ``context=NAME``.
         timeout: seconds for one round trip.
         lost_seconds: how long a lost instance and its places are remembered, for ``Directory.sweep``.
 
@@ -66,36 +73,58 @@ def open_directory(url: str, *, timeout: float = TIMEOUT_SECONDS, lost_seconds: 
         VersionMismatch: it has a newer format.
         DirectoryDamaged: it does not say whose it is.
         ModuleNotFoundError: the client of this kind of server is not installed (``entrepot[etcd]``,
-            ``entrepot[redis]``).
+            ``entrepot[redis]``); for Kubernetes, this is an InvalidArgument.
     """
     if not timeout > 0:
         raise InvalidArgument(f"a timeout must be positive, but got {timeout!r}")
-    address = _parse(url)
-    backend = _connect(address, timeout)
+    name, backend = _open_backend(url, timeout)
     try:
-        return Directory(backend, address.name, timeout, lost_seconds)
+        return Directory(backend, name, timeout, lost_seconds)
     except BaseException:
         backend.close()
         raise
 
 
-def _parse(url: str) -> _Address:
+def _open_backend(url: str, timeout: float) -> tuple[str, Backend]:
+    """The cluster's name, and its directory."""
+    parts = _split(url)
+    if parts.scheme in _OPTIONS:
+        address = _parse(url)
+        return address.name, _connect(address, timeout)
+    for point in entry_points(group=_ENTRY_POINT_GROUP, name=parts.scheme):
+        folder, name = _path(parts)
+        if folder != Path("/") or parts.fragment:
+            raise InvalidArgument(f"{_shown(parts)!r} must have nothing but the cluster's name and options at its end")
+        backend: Backend = point.load()(parts, name, dict(parse_qsl(parts.query, keep_blank_values=True)), timeout)
+        return name, backend
+    raise InvalidArgument(f"a cluster's URL has the form {_FORMS}, but {_shown(parts)!r} begins with {parts.scheme!r}")
+
+
+def _split(url: str) -> SplitResult:
     try:
-        parts = urlsplit(url)
+        return urlsplit(url)
     except ValueError as error:
         raise InvalidArgument(f"the cluster's URL is invalid ({error}); it has the form {_FORMS}") from None
+
+
+def _path(parts: SplitResult) -> tuple[Path, str]:
+    """The path before the cluster's name, and the name."""
+    path = Path(unquote(parts.path))
+    if not _NAME.match(path.name):
+        raise InvalidArgument(
+            f"{_shown(parts)!r} must end with the cluster's name: 1 to 63 letters, digits, '.', '_' and '-', but it "
+            f"ends with {path.name!r}"
+        )
+    return path.parent, path.name
+
+
+def _parse(url: str) -> _Address:
+    parts = _split(url)
     scheme = parts.scheme
-    if scheme not in _OPTIONS:
-        raise InvalidArgument(f"a cluster's URL has the form {_FORMS}, but {_shown(parts)!r} begins with {scheme!r}")
     shown = _shown(parts)
     credentials, _, hosts = parts.netloc.rpartition("@")
     path = Path(unquote(parts.path))
-    folder, name = path.parent, path.name
-    if not _NAME.match(name):
-        raise InvalidArgument(
-            f"{shown!r} must end with the cluster's name: 1 to 63 letters, digits, '.', '_' and '-', but it ends with "
-            f"{name!r}"
-        )
+    folder, name = _path(parts)
     if scheme == "embedded" and (hosts or credentials or not path.is_absolute()):
         raise InvalidArgument(f"{shown!r} must name a file on this machine: embedded:///absolute/path/NAME")
     if scheme != "embedded" and folder != Path("/"):

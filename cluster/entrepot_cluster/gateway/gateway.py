@@ -152,7 +152,8 @@ class Gateway:
         self._stopping.set()
 
     def _give_up(self, error: EntrepotError) -> None:
-        if self._failure is None:
+        # Once it is being stopped, the store may end too, as both containers of a pod do: it still leaves the cluster.
+        if not self._stopping.is_set():
             self._failure = error
         self._stopping.set()
 

@@ -25,7 +25,7 @@ from entrepot_operator.controller.garbage_collection import collect_garbage
 from entrepot_operator.controller.monitoring.json_logging import log_fields
 from entrepot_operator.controller.monitoring.metrics import Metrics
 from entrepot_operator.controller.settings import Settings
-from entrepot_operator.controller.state import gates, labels, owned_resources, status
+from entrepot_operator.controller.state import gates, gateway_container, labels, owned_resources, pod_account, status
 from entrepot_operator.controller.state.gate_affinity import affinity_patch
 from entrepot_operator.controller.state.gates import EventRecord
 from entrepot_operator.controller.state.status import Failure, StoreSnapshot
@@ -157,12 +157,18 @@ class Reconciler:
             self._written_statuses[uid] = desired_status
 
     def _reconcile_account(self, _: str) -> None:
-        publishing_stores: list[Mapping[str, Any]] = []
+        publishing: list[Mapping[str, Any]] = []
+        clustered: list[Mapping[str, Any]] = []
+        namespace = self._settings.namespace
         for store in self._cache.stores.all().values():
             spec = _parse_spec(store)
-            if not store["metadata"].get("deletionTimestamp") and (spec is None or spec.publish.enabled):
-                publishing_stores.append(store)
-        for owned_resource in owned_resources.publisher_account(self._settings.namespace, publishing_stores):
+            if store["metadata"].get("deletionTimestamp"):
+                continue
+            if spec is None or spec.publish.enabled:
+                publishing.append(store)
+            if spec is not None and gateway_container.uses_directory_in(spec.cluster, namespace):
+                clustered.append(store)
+        for owned_resource in pod_account.pod_account(namespace, publishing, clustered):
             self._applier.apply(owned_resource)
 
     def _reconcile_label(self, node: str) -> None:

@@ -40,14 +40,26 @@ class Api:
     Args:
         access: its address and credentials.
         patience: seconds for which a request with a transient error is retried; 0: never.
+        request_seconds: for one attempt.
+        note_date: called with the date of each response, and when the request was sent and answered, by the monotonic
+            clock.
 
     Raises:
         InvalidArgument: the proxy cannot be used.
     """
 
-    def __init__(self, access: ClusterCredentials, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        access: ClusterCredentials,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        request_seconds: float = REQUEST_SECONDS,
+        note_date: Callable[[datetime, float, float], None] | None = None,
+    ) -> None:
         self._access = access
         self._patience = patience
+        self._request_seconds = request_seconds
+        self._note_date = note_date
         self._pool = access.connect()
         self._watched: urllib3.BaseHTTPResponse | None = None
         self._aborted = False  # written by another thread, before it reads _watched
@@ -158,7 +170,7 @@ class Api:
         try:
             if self._aborted:
                 raise ClusterUnavailable(f"WATCH {path}: aborted before it started")
-            timeout = urllib3.Timeout(connect=REQUEST_SECONDS, read=SILENCE_SECONDS)
+            timeout = urllib3.Timeout(connect=self._request_seconds, read=SILENCE_SECONDS)
             self._watched = answer = self._send("GET", f"{quote(path)}?{urlencode(query)}", timeout)
             if self._aborted:
                 raise ClusterUnavailable(f"WATCH {path}: aborted")
@@ -184,6 +196,10 @@ class Api:
     def abort(self) -> None:
         """Abort a watch from another thread, so that its reader stops. No watch can start afterwards."""
         self._aborted = True
+        self.cut_watch()
+
+    def cut_watch(self) -> None:
+        """End a watch from another thread, as if its connection had broken; its reader can start another."""
         answer = self._watched
         if answer is not None:
             with suppress(OSError, ValueError, RuntimeError):  # it has ended by itself
@@ -278,7 +294,7 @@ class Api:
         while True:
             asked_to_wait = 0.0
             try:
-                answer = self._send(method, target, urllib3.Timeout(REQUEST_SECONDS), body, kind)
+                answer = self._send(method, target, urllib3.Timeout(self._request_seconds), body, kind)
                 is_json, content = _read(answer)
                 if not is_json and 200 <= answer.status < 300:
                     raise urllib3.exceptions.HTTPError(f"the response is not JSON: {content[:200]!r}")
@@ -317,6 +333,7 @@ class Api:
         if body is not None:
             data = json.dumps(body, separators=(",", ":")).encode()
             headers["Content-Type"] = kind
+        sent_at = time.monotonic()
         answer = self._pool.urlopen(
             method,
             self._access.server + target,
@@ -327,7 +344,7 @@ class Api:
             redirect=False,
             preload_content=False,
         )
-        self._note_time(answer.headers.get("Date"))
+        self._note_time(answer.headers.get("Date"), sent_at)
         return answer
 
     @property
@@ -336,13 +353,15 @@ class Api:
         proxy = getattr(self._pool, "proxy", None)
         return f" through the proxy {proxy.host}:{proxy.port}" if proxy is not None else ""
 
-    def _note_time(self, text: str | None) -> None:
+    def _note_time(self, text: str | None, sent_at: float) -> None:
         if text is None:
             return
         try:
             server_time = parsedate_to_datetime(text)
         except ValueError:
             return  # a proxy's malformed date; this machine's clock will do
+        if self._note_date is not None:
+            self._note_date(server_time, sent_at, time.monotonic())
         # A Date header has whole seconds: one within the same second is ignored, or our time would go back.
         if self._server_time is None or not 0 <= (self.now() - server_time).total_seconds() < 1:
             self._server_time = (server_time, time.monotonic())

@@ -58,6 +58,7 @@ class Informer:
         connect: creates a connection for this informer's exclusive use.
         sink: receives what is read.
         report_error: receives errors, once for each new one.
+        max_pause: seconds before the next attempt after several that failed.
     """
 
     def __init__(
@@ -66,14 +67,17 @@ class Informer:
         connect: Callable[[], Api],
         sink: Sink,
         report_error: Callable[[str, EntrepotError], None],
+        max_pause: float = MAX_PAUSE_SECONDS,
     ) -> None:
         self.target = target
+        self._max_pause = max_pause
         self._connect = connect
         self._sink = sink
         self._report_error = report_error
         self._api: Api | None = None
         self._synced = threading.Event()
         self._stopped = threading.Event()
+        self._outdated = threading.Event()
         self._connected_since: float | None = None
         self._problem: EntrepotError | None = None
         self._restarts = 0
@@ -115,6 +119,13 @@ class Informer:
         if api is not None:
             api.abort()
 
+    def read_again(self) -> None:
+        """Request that everything is read again: what was followed is known to be incomplete."""
+        self._outdated.set()
+        api = self._api
+        if api is not None:
+            api.cut_watch()
+
     def join(self, seconds: float) -> None:
         """Wait for the thread to end."""
         if self._thread.is_alive():
@@ -126,10 +137,18 @@ class Informer:
         while not self._stopped.is_set():
             begin = time.monotonic()
             try:
+                if self._outdated.is_set():
+                    version = ""
+                    self._outdated.clear()
+                    self._restarts += 1
                 version = version or self._list(api)
                 for new_version in self._watch(api, version):
                     version = new_version
                     pause = FIRST_PAUSE_SECONDS
+                    if self._outdated.is_set():
+                        break
+                if self._outdated.is_set():
+                    continue
                 if time.monotonic() - begin > MIN_WATCH_SECONDS:
                     continue  # the server ends watches from time to time
             except ListExpired:
@@ -138,8 +157,9 @@ class Informer:
             except EntrepotError as error:
                 self._record_problem(api, error)
             self._connected_since = None
-            self._stopped.wait(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+            if not self._outdated.is_set():
+                self._stopped.wait(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, self._max_pause)
         api.close()
 
     def _list(self, api: Api) -> str:

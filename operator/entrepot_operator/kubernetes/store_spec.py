@@ -62,6 +62,53 @@ class PublishSpec:
 
 
 @dataclass(frozen=True)
+class TokenSecret:
+    """The Secret with the token that all gateways of a cluster share; in the Store's namespace.
+
+    Attributes:
+        name: of the Secret.
+        key: the entry in it.
+    """
+
+    name: str
+    key: str = "token"
+
+
+@dataclass(frozen=True)
+class NamedSecret:
+    """A Secret that is mounted as a whole; in the Store's namespace.
+
+    Attributes:
+        name: of the Secret.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """How the stores form a cluster: the settings of each node's gateway.
+
+    Attributes:
+        directory: URL of the directory.
+        directory_secret: files that the URL's options name, such as ``password_file``.
+        token_secret: None: gateways know each other by certificates alone.
+        tls_secret: ``tls.crt``, ``tls.key`` and ``ca.crt``; None: connections are not encrypted.
+        port: where gateways listen, on the pod's address.
+        memory: of the gateway itself, as a Kubernetes quantity.
+        options: further options of ``entrepot gateway``.
+    """
+
+    directory: str
+    directory_secret: NamedSecret | None = None
+    token_secret: TokenSecret | None = None
+    tls_secret: NamedSecret | None = None
+    port: int = 7077
+    memory: str = "512Mi"
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class StoreSpec:
     """The spec of a Store.
 
@@ -77,6 +124,7 @@ class StoreSpec:
         spill: None: a full store rejects new objects.
         default_ttl: of named sessions, in seconds; None: the daemon's default.
         publish: what is published as LocalObjects.
+        cluster: None: each node's store is on its own.
         node_selector, tolerations: which nodes have a store.
         priority_class_name: None: the cluster's default.
         max_unavailable: nodes without their store while a change is rolled out; a number, or a share such as ``"10%"``.
@@ -93,6 +141,7 @@ class StoreSpec:
     spill: SpillSpec | None = None
     default_ttl: int | None = None
     publish: PublishSpec = field(default_factory=PublishSpec)
+    cluster: ClusterSpec | None = None
     node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
     tolerations: tuple[Mapping[str, Any], ...] = ()
     priority_class_name: str | None = None
@@ -133,6 +182,8 @@ def parse_store(resource: Mapping[str, Any]) -> StoreSpec:
             values["spill"] = SpillSpec(**spill)
         if "publish" in values:
             values["publish"] = PublishSpec(**_parse_fields(PublishSpec, values["publish"], f"Store {name!r}: publish"))
+        if values.get("cluster") is not None:
+            values["cluster"] = _parse_cluster(values["cluster"], f"Store {name!r}: cluster")
         return StoreSpec(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(
@@ -149,6 +200,23 @@ def api_field_name(name: str) -> str:
     """
     first, *others = name.split("_")
     return _API_FIELD_NAMES.get(name) or first + "".join(part.capitalize() for part in others)
+
+
+def _parse_cluster(data: Mapping[str, Any], where: str) -> ClusterSpec:
+    values = _parse_fields(ClusterSpec, data, where)
+    for field_name, cls in (
+        ("directory_secret", NamedSecret),
+        ("token_secret", TokenSecret),
+        ("tls_secret", NamedSecret),
+    ):
+        if values.get(field_name) is not None:
+            secret = _parse_fields(cls, values[field_name], f"{where}.{api_field_name(field_name)}")
+            values[field_name] = cls(**secret)
+    if "memory" in values:
+        values["memory"] = str(values["memory"])
+    if "options" in values:
+        values["options"] = tuple(values["options"])
+    return ClusterSpec(**values)
 
 
 def _parse_fields(cls: type, data: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def operator(cluster: Any, namespace: str, tmp_path_factory: pytest.TempPathFact
         assert not faults
 
 
-def put_store(cluster: Any, namespace: str, name: str = "main", **spec: Any) -> None:
+def put_store(cluster: Any, namespace: str, name: str = "main", /, **spec: Any) -> None:
     store_spec = {"image": "entrepot:1", "capacity": "1Gi", "nodeSelector": {"pool": "op"}, **spec}
     manifest = {"apiVersion": "entrepot.dev/v1alpha1", "kind": "Store", "metadata": {"name": name}, "spec": store_spec}
     cluster.apply(resource_path("stores", namespace, name), manifest)
@@ -341,3 +341,33 @@ def test_without_rights_it_says_so_and_stays(cluster: Any, tmp_path: Path) -> No
             entry.get("code") == "access_denied" and entry.get("resource") == "stores" for entry in running.lines()
         )
         assert running.end() == 0
+
+
+def test_a_store_of_a_cluster_gets_gateways_and_their_rights(
+    cluster: Any, namespace: str, operator: OperatorReplica
+) -> None:
+    settings = {"directory": "kubernetes:///main", "tokenSecret": {"name": "shared"}}
+    put_store(cluster, namespace, "clustered", socketFolder="/run/clustered", cluster=settings)
+    daemonsets = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    try:
+        cluster.wait(
+            lambda: (
+                any(item["metadata"]["name"] == "entrepot-clustered" for item in cluster.listed(daemonsets))
+                and any(item["metadata"]["name"] == "entrepot-gateway" for item in cluster.listed(bindings))
+            ),
+            "the DaemonSet and the gateways' rights",
+        )
+        pod = cluster.request("GET", f"{daemonsets}/entrepot-clustered")["spec"]["template"]["spec"]
+        assert [item["name"] for item in pod["containers"]] == ["daemon", "publisher", "gateway"]
+        binding = cluster.request("GET", f"{bindings}/entrepot-gateway")
+        assert binding["subjects"][0]["name"] == pod["serviceAccountName"]
+        (owner,) = binding["metadata"]["ownerReferences"]
+        assert owner["name"] == "clustered"
+    finally:
+        cluster.request("DELETE", resource_path("stores", namespace, "clustered"))
+
+    def gone() -> bool:
+        return not any(item["metadata"]["name"] == "entrepot-clustered" for item in cluster.listed(daemonsets))
+
+    cluster.wait(gone, "its DaemonSet to be removed with it")

@@ -10,7 +10,7 @@ import entrepot_operator
 import pytest
 import yaml
 from entrepot.errors import InvalidArgument
-from entrepot_operator.controller.state import owned_resources, quantities
+from entrepot_operator.controller.state import gateway_container, owned_resources, pod_account, quantities
 from entrepot_operator.kubernetes.store_spec import StoreSpec, parse_store
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,23 +207,140 @@ def test_the_same_store_becomes_the_same_each_time(make_store: Callable[..., Any
     assert owned_resources.daemonset(store, parse_store(store)) == owned_resources.daemonset(store, parse_store(store))
 
 
+CLUSTER = {
+    "directory": "kubernetes:///main",
+    "directorySecret": {"name": "files"},
+    "tokenSecret": {"name": "shared", "key": "secret"},
+    "tlsSecret": {"name": "certificate"},
+    "port": 7100,
+    "memory": "256Mi",
+    "options": ["--lease-seconds=20"],
+}
+
+
+def test_a_store_of_a_cluster_has_a_gateway(make_store: Callable[..., Any]) -> None:
+    pod = pod_of(make_store(capacity="1Gi", cluster=CLUSTER, runAsUser=2000))
+    gateway = container(pod, "gateway")
+    assert gateway["command"] == ["entrepot", "gateway"]
+    assert gateway["args"] == [
+        "--keep-running",
+        "--cluster=kubernetes:///main",
+        "--listen=$(POD_IP):7100",
+        "--host=$(ENTREPOT_NODE)",
+        "--token-file=/run/entrepot-cluster/token/token",
+        "--tls-cert=/run/entrepot-cluster/tls/tls.crt",
+        "--tls-key=/run/entrepot-cluster/tls/tls.key",
+        "--tls-ca=/run/entrepot-cluster/tls/ca.crt",
+        "--lease-seconds=20",
+    ]
+    assert gateway["ports"] == [{"name": "gateway", "containerPort": 7100, "protocol": "TCP"}]
+    variables = {each["name"]: each for each in gateway["env"]}
+    assert variables["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+    assert variables["ENTREPOT_ADDRESS"]["value"] == "unix:///run/entrepot/store.sock"
+    assert "ENTREPOT_NODE" in variables
+    # What it fetches is written into the store's memory by it.
+    assert int(gateway["resources"]["limits"]["memory"]) == (1 << 30) + (256 << 20)
+    assert int(gateway["resources"]["requests"]["memory"]) == 256 << 20
+    assert gateway["securityContext"] == container(pod, "publisher")["securityContext"]
+    assert pod["securityContext"]["fsGroup"] == 2000  # which may read the Secrets
+    secrets = {item["name"]: item["secret"] for item in pod["volumes"] if "secret" in item}
+    assert {name: secret["secretName"] for name, secret in secrets.items()} == {
+        "cluster-directory": "files",
+        "cluster-token": "shared",
+        "cluster-tls": "certificate",
+    }
+    assert secrets["cluster-token"]["items"] == [{"key": "secret", "path": "token"}]
+    for item in (*pod["initContainers"], *pod["containers"]):
+        mounted = {mount["name"] for mount in item["volumeMounts"]} & secrets.keys()
+        assert mounted == (secrets.keys() if item["name"] == "gateway" else set())
+
+
+def test_a_gateway_has_a_token_of_the_api_only_for_a_directory_there(make_store: Callable[..., Any]) -> None:
+    token = {"tokenSecret": {"name": "shared"}}
+    for directory, publishes, has_token in (
+        ("kubernetes:///main", False, {"gateway"}),
+        ("kubernetes://elsewhere/main", True, {"gateway", "publisher"}),
+        ("etcd://etcd:2379/main", True, {"publisher"}),
+        ("etcd://etcd:2379/main", False, set[str]()),
+    ):
+        pod = pod_of(make_store(publish={"enabled": publishes}, cluster={"directory": directory, **token}))
+        mounted = {
+            item["name"]
+            for item in pod["containers"]
+            if any(mount["name"] == "account" for mount in item["volumeMounts"])
+        }
+        assert mounted == has_token
+        assert ("serviceAccountName" in pod) == bool(has_token)
+        assert any("projected" in item for item in pod["volumes"]) == bool(has_token)
+    arguments = container(pod, "gateway")["args"]
+    assert "--token-file=/run/entrepot-cluster/token/token" in arguments
+    assert not any(argument.startswith("--tls") for argument in arguments)
+
+
+def test_the_gateways_command_is_an_existing_subcommand(make_store: Callable[..., Any]) -> None:
+    import argparse
+
+    from entrepot_cluster import commands
+
+    parser = argparse.ArgumentParser()
+    commands.add_subcommands(parser.add_subparsers())
+    gateway = container(pod_of(make_store(cluster=CLUSTER)), "gateway")
+    parsed = parser.parse_args([*gateway["command"][1:], *gateway["args"]])
+    assert (parsed.cluster, parsed.lease_seconds, parsed.keep_running) == ("kubernetes:///main", 20.0, True)
+
+
+def test_gateways_have_rights_where_their_directory_is(make_store: Callable[..., Any]) -> None:
+    def named(*stores: str) -> list[Any]:
+        return [make_store(name) for name in stores]
+
+    owned = pod_account.pod_account("stores", named("a", "b"), named("b", "c"))
+    assert [(each.manifest["kind"], each.manifest["metadata"]["name"]) for each in owned] == [
+        ("ServiceAccount", "entrepot-publisher"),
+        ("Role", "entrepot-publisher"),
+        ("RoleBinding", "entrepot-publisher"),
+        ("Role", "entrepot-gateway"),
+        ("RoleBinding", "entrepot-gateway"),
+    ]
+    owners = [[owner["uid"] for owner in each.manifest["metadata"]["ownerReferences"]] for each in owned]
+    assert owners[0] == ["uid-a", "uid-b", "uid-c"]
+    assert owners[2:4] == [["uid-a", "uid-b"], ["uid-b", "uid-c"]]
+    assert owned[4].manifest["subjects"][0]["name"] == "entrepot-publisher"
+    silent = pod_account.pod_account("stores", [], named("c"))
+    assert [each.manifest["metadata"]["name"] for each in silent] == ["entrepot-publisher", *["entrepot-gateway"] * 2]
+    for directory, here in (
+        ("kubernetes:///main", True),
+        ("kubernetes://stores/main", True),
+        ("kubernetes://others/main", False),
+        ("etcd://etcd:2379/main", False),
+    ):
+        spec = parse_store(make_store(cluster={"directory": directory}))
+        assert gateway_container.uses_directory_in(spec.cluster, "stores") == here
+    assert not gateway_container.uses_directory_in(None, "stores")
+
+
 def test_the_account_belongs_to_all_stores_together(make_store: Callable[..., Any]) -> None:
-    owned = owned_resources.publisher_account("stores", [make_store("b"), make_store("a")])
+    owned = pod_account.pod_account("stores", [make_store("b"), make_store("a")])
     assert [each.manifest["kind"] for each in owned] == ["ServiceAccount", "Role", "RoleBinding"]
     for each in owned:
         assert [owner["uid"] for owner in each.manifest["metadata"]["ownerReferences"]] == ["uid-a", "uid-b"]
         assert not any(owner.get("controller") for owner in each.manifest["metadata"]["ownerReferences"])
-    assert owned_resources.publisher_account("stores", []) == []
+    assert pod_account.pod_account("stores", []) == []
 
 
 def test_a_publisher_may_do_what_the_shipped_role_says() -> None:
     documents = list(yaml.safe_load_all((MANIFESTS / "publisher" / "rbac.yaml").read_text()))
     (role,) = [document for document in documents if document["kind"] == "Role"]
-    assert role["rules"] == owned_resources.publisher_rules()
+    assert role["rules"] == pod_account.publisher_rules()
     assert role["metadata"]["name"] == owned_resources.PUBLISHER_ACCOUNT
 
 
-def test_the_operator_has_all_that_it_gives_its_publishers() -> None:
+def test_a_gateway_may_do_what_the_shipped_role_says() -> None:
+    (role,) = yaml.safe_load_all((MANIFESTS / "gateway" / "rbac.yaml").read_text())
+    assert role["rules"] == gateway_container.directory_rules()
+    assert role["metadata"]["name"] == gateway_container.ROLE
+
+
+def test_the_operator_has_all_that_it_gives_its_pods() -> None:
     """Otherwise the API server would not allow it to create their Role."""
     documents = list(yaml.safe_load_all((MANIFESTS / "operator" / "rbac.yaml").read_text()))
     (role,) = [document for document in documents if document["kind"] == "Role"]
@@ -234,7 +351,7 @@ def test_the_operator_has_all_that_it_gives_its_publishers() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    for rule in owned_resources.publisher_rules():
+    for rule in (*pod_account.publisher_rules(), *gateway_container.directory_rules()):
         for resource in rule["resources"]:
             for verb in rule["verbs"]:
                 assert (rule["apiGroups"][0], resource, verb) in has

@@ -55,7 +55,7 @@ def test_namespace_and_image_are_those_that_are_wanted() -> None:
         ({"namespace": "Stores"}, "lower-case"),
         ({"namespace": "a: b"}, "lower-case"),
         ({"image": "x\ny"}, "the image must be"),
-        ({"only": "everything"}, "crds, gates, namespace"),
+        ({"only": "everything"}, "crds, gates, gateway, namespace"),
     ],
 )
 def test_what_kubernetes_would_not_take_is_refused(wrong: Any, match: str) -> None:

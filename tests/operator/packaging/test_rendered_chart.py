@@ -9,7 +9,7 @@ import pytest
 from entrepot_operator import install_manifests
 from entrepot_operator.controller.commands import add_subcommand
 from entrepot_operator.controller.settings import Settings
-from entrepot_operator.controller.state import owned_resources
+from entrepot_operator.controller.state import gateway_container, owned_resources
 
 STANDARD = {
     "app.kubernetes.io/name",
@@ -258,7 +258,11 @@ def test_network_policies_let_through_what_is_needed(render: Any) -> None:
     assert [item["port"] for rule in own["egress"] for item in rule["ports"]] == [443, 6443, 3128]
     stores = policies["entrepot-stores"]
     assert stores["podSelector"]["matchLabels"].items() <= owned_resources.store_labels("main").items()
-    assert (stores["policyTypes"], stores["ingress"]) == (["Ingress"], [])
+    assert stores["policyTypes"] == ["Ingress"]
+    (only,) = stores["ingress"]  # of the gateways, from each other
+    assert only["ports"] == [{"port": gateway_container.PORT_NAME, "protocol": "TCP"}]
+    (others,) = only["from"]
+    assert others["podSelector"]["matchLabels"].items() <= owned_resources.store_labels("main").items()
     alone = render({**values, "webhook": {"enabled": False}})
     (own,) = [item for item in alone if key(item) == "NetworkPolicy/entrepot-system/entrepot-operator"]
     assert [item["port"] for rule in own["spec"]["ingress"] for item in rule["ports"]] == ["metrics"]

@@ -1,14 +1,14 @@
-"""The resources that a Store owns: its DaemonSet, and its publishers' service account. Pure."""
+"""The DaemonSet of a Store. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from entrepot.errors import InvalidArgument
 
-from entrepot_operator.controller.state import quantities
+from entrepot_operator.controller.state import gateway_container, quantities
 from entrepot_operator.kubernetes.objects import API_VERSION, MANAGED_BY
 from entrepot_operator.kubernetes.store_spec import SpillKeySecret, StoreSpec
 from entrepot_operator.placement.names import ADDRESS_VARIABLE, NODE_VARIABLE, ClusterConfig
@@ -30,7 +30,7 @@ _MEBIBYTE = 1 << 20
 _MIN_RESERVE = 128 * _MEBIBYTE
 _RESERVE_DIVISOR = 32
 _TEMPORARY_FOLDER = "/tmp"  # noqa: S108
-_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+_ACCOUNT_MOUNT = {"name": "account", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
 _KEY_FOLDER = "/run/entrepot-spill-key"
 _RESTRICTED_SECURITY_CONTEXT = {
     "allowPrivilegeEscalation": False,
@@ -116,7 +116,7 @@ def daemonset(resource: Mapping[str, Any], spec: StoreSpec) -> OwnedResource:
             "name": name,
             "namespace": namespace,
             "labels": store_labels(store),
-            "ownerReferences": [_owner_reference(resource, controls=True)],
+            "ownerReferences": [owner_reference(resource, controls=True)],
         },
         "spec": {
             "selector": {"matchLabels": {NAME_LABEL: STORE_APP, INSTANCE_LABEL: store}},
@@ -127,77 +127,8 @@ def daemonset(resource: Mapping[str, Any], spec: StoreSpec) -> OwnedResource:
     return OwnedResource(daemonset_path(namespace, name), manifest)
 
 
-def publisher_account(namespace: str, stores: Iterable[Mapping[str, Any]]) -> list[OwnedResource]:
-    """The service account of a namespace's publishers, owned by all of its Stores together, and its permissions.
-
-    Args:
-        namespace: of the Stores.
-        stores: the Stores with publishers, as returned by the API; none: there is nothing to own.
-    """
-    owners = [
-        _owner_reference(store, controls=False)
-        for store in sorted(stores, key=lambda store: str(store["metadata"].get("uid") or ""))
-    ]
-    if not owners:
-        return []
-    metadata = {
-        "name": PUBLISHER_ACCOUNT,
-        "namespace": namespace,
-        # As installed by the manifests; Helm sets managed-by itself.
-        "labels": {NAME_LABEL: STORE_APP, COMPONENT_LABEL: PUBLISHER_CONTAINER},
-        "ownerReferences": owners,
-    }
-    rbac = "rbac.authorization.k8s.io"
-    kinds: list[tuple[str, str, Manifest]] = [
-        (
-            f"/api/v1/namespaces/{namespace}/serviceaccounts",
-            "ServiceAccount",
-            {"apiVersion": "v1", "automountServiceAccountToken": False},
-        ),
-        (
-            f"/apis/{rbac}/v1/namespaces/{namespace}/roles",
-            "Role",
-            {"apiVersion": f"{rbac}/v1", "rules": publisher_rules()},
-        ),
-        (
-            f"/apis/{rbac}/v1/namespaces/{namespace}/rolebindings",
-            "RoleBinding",
-            {
-                "apiVersion": f"{rbac}/v1",
-                "roleRef": {"apiGroup": rbac, "kind": "Role", "name": PUBLISHER_ACCOUNT},
-                "subjects": [{"kind": "ServiceAccount", "name": PUBLISHER_ACCOUNT, "namespace": namespace}],
-            },
-        ),
-    ]
-    return [
-        OwnedResource(f"{path}/{PUBLISHER_ACCOUNT}", {**rest, "kind": kind, "metadata": metadata})
-        for path, kind, rest in kinds
-    ]
-
-
-def publisher_rules() -> list[Manifest]:
-    """A publisher's permissions in its namespace; the same as in ``manifests/publisher/rbac.yaml``."""
-    return [
-        {
-            "apiGroups": ["entrepot.dev"],
-            "resources": ["localobjects"],
-            "verbs": ["list", "create", "patch", "delete"],
-        },
-        {
-            "apiGroups": ["entrepot.dev"],
-            "resources": ["globalobjects"],
-            "verbs": ["get", "list", "create", "patch", "delete"],
-        },
-        {
-            "apiGroups": ["entrepot.dev"],
-            "resources": ["localobjects/status", "globalobjects/status"],
-            "verbs": ["patch"],
-        },
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "patch"]},
-    ]
-
-
-def _owner_reference(resource: Mapping[str, Any], *, controls: bool) -> Manifest:
+def owner_reference(resource: Mapping[str, Any], *, controls: bool) -> Manifest:
+    """The reference of what a Store owns to it; ``controls``: alone."""
     metadata = resource["metadata"]
     owner = {"apiVersion": API_VERSION, "kind": "Store", "name": metadata["name"], "uid": metadata["uid"]}
     return {**owner, "controller": True} if controls else owner
@@ -265,11 +196,19 @@ def _pod_spec(store: str, spec: StoreSpec) -> Manifest:
                 "volumeMounts": [
                     {**socket, "readOnly": True},
                     temporary,
-                    {"name": "account", "mountPath": _ACCOUNT_FOLDER, "readOnly": True},
+                    _ACCOUNT_MOUNT,
                 ],
                 "securityContext": _RESTRICTED_SECURITY_CONTEXT,
             }
         )
+    if spec.cluster is not None:
+        gateway = gateway_container.GatewayContainer(spec.cluster, budget.capacity)
+        account = [_ACCOUNT_MOUNT] if gateway.uses_api else []
+        mounts: list[Manifest] = [{**socket, "readOnly": True}, temporary, *account]
+        containers.append(gateway.container(image, variables, mounts, _RESTRICTED_SECURITY_CONTEXT))
+        volumes += gateway.volumes()
+    uses_api = spec.publish.enabled or gateway_container.uses_api(spec.cluster)
+    if uses_api:
         volumes.append(_token_volume())
     pod_spec: Manifest = {
         "automountServiceAccountToken": False,  # the daemon does not use the API
@@ -287,9 +226,9 @@ def _pod_spec(store: str, spec: StoreSpec) -> Manifest:
         "containers": containers,
         "volumes": volumes,
     }
-    if key:
+    if key or spec.cluster is not None:
         pod_spec["securityContext"]["fsGroup"] = spec.run_as_user  # else a Secret's files are private to root
-    if spec.publish.enabled:
+    if uses_api:
         pod_spec["serviceAccountName"] = PUBLISHER_ACCOUNT
     if spec.image_pull_secrets:
         pod_spec["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
@@ -324,7 +263,7 @@ def _spill_key_volume(secret: SpillKeySecret) -> Manifest:
 
 
 def _token_volume() -> Manifest:
-    """The publisher's token, mounted only in its container; it identifies the pod's node."""
+    """The account's token, mounted only in the containers that use the API; it identifies the pod's node."""
     sources: list[Manifest] = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
