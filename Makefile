@@ -20,7 +20,7 @@ BENCH_AGAINST ?= HEAD
 # `make test` skips its last stage (TSan), and says so, if the earlier ones took longer than this many seconds.
 LAST_BEGINS_WITHIN ?= inf
 
-.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
+.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-workflows demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
@@ -91,6 +91,9 @@ demo-failover: build  ## run the flights job on three orchestrators, with task, 
 
 demo-cluster: build  ## run the flights job on two hosts under Celery, with Entrepot and with files, and kill one of the hosts
 	@$(PY) -m examples.cluster
+
+demo-workflows: build  ## run three workflows on four hosts, with Entrepot, an S3 server (built once, with Go) and files in memory
+	@ENTREPOT_BUILD_VERSITYGW=1 $(PY) -m examples.workflows
 
 demo-k8s: build  ## run a pipeline in pods scheduled near their data, on a real control plane, and plot where they ran
 	@$(PY) -m examples.kubernetes
