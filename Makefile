@@ -22,7 +22,7 @@ LAST_BEGINS_WITHIN ?= inf
 # `make test-exhaustive` skips Python tests, and lists them, that have not begun after so many seconds.
 BEGIN_WITHIN ?= inf
 
-.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
+.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-workflows demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
@@ -90,6 +90,12 @@ demo: build  ## run the flights example on three orchestrators, with Entrepot an
 
 demo-failover: build  ## run the flights job on three orchestrators, with task, daemon and store killed halfway
 	@$(PY) -m examples.failover
+
+demo-cluster: build  ## run the flights job on two hosts under Celery, with Entrepot and with files, and kill one of the hosts
+	@$(PY) -m examples.cluster
+
+demo-workflows: build  ## run three workflows on four hosts, with Entrepot, an S3 server (built once, with Go) and files in memory
+	@ENTREPOT_BUILD_VERSITYGW=1 $(PY) -m examples.workflows
 
 demo-k8s: build  ## run a pipeline in pods scheduled near their data, on a real control plane, and plot where they ran
 	@$(PY) -m examples.kubernetes

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import entrepot
 
-from examples.failover.tasks import read_journal
+from examples.failover.tasks import JournalLine, read_journal
 from examples.flights.processes import Child, DemoError
 from examples.flights.runs import MIB, ROOT
 
@@ -87,39 +87,40 @@ class StoreProcess:
 
     def kill(self) -> None:
         """SIGKILL keeper and daemon, and start a new store."""
+        self.kill_for_good()
+        self.start()
+
+    def kill_for_good(self) -> None:
+        """SIGKILL keeper and daemon."""
         daemon, keeper = self.pids()
         os.kill(daemon, signal.SIGSTOP)  # otherwise it might start another keeper just before its own end
         os.kill(keeper, signal.SIGKILL)
         os.kill(daemon, signal.SIGKILL)
         self.stop()
-        self.start()
 
 
-class FaultInjector(threading.Thread):
-    """Waits for the victim task to begin, then injects the fault.
+class VictimWatcher(threading.Thread):
+    """Waits for the victim task to begin, then injects a fault.
 
     Args:
-        fault: one of ``FAULTS``.
+        inject: injects it, given the journal line with which the task began.
         journal: of the run.
-        store: of the run.
+        name: of the thread.
 
     Attributes:
         injected_at: when the fault was injected, in seconds since the epoch; 0: not yet.
+        victim: the line with which the task began; ``None``: not yet.
         error: why it could not be injected.
     """
 
-    def __init__(self, fault: str, journal: Path, store: StoreProcess) -> None:
-        super().__init__(name=f"plug-{fault}", daemon=True)
+    def __init__(self, inject: Callable[[JournalLine], None], journal: Path, name: str = "fault") -> None:
+        super().__init__(name=name, daemon=True)
         self.injected_at = 0.0
+        self.victim: JournalLine | None = None
         self.error: BaseException | None = None
         self._journal = journal
         self._run_ended = threading.Event()
-        self._inject: Callable[[int], None] = {
-            "none": lambda pid: None,
-            "task": lambda pid: os.kill(pid, signal.SIGKILL),
-            "daemon": lambda pid: store.kill_daemon(),
-            "store": lambda pid: store.kill(),
-        }[fault]
+        self._inject = inject
 
     def run(self) -> None:
         while not self._run_ended.wait(0.005):
@@ -129,8 +130,9 @@ class FaultInjector(threading.Thread):
             if not begin_lines:
                 continue
             self.injected_at = time.time()
+            self.victim = begin_lines[0]
             try:
-                self._inject(begin_lines[0].pid)
+                self._inject(begin_lines[0])
             except (OSError, DemoError, entrepot.EntrepotError) as error:
                 self.error = error
             return
@@ -147,3 +149,22 @@ class FaultInjector(threading.Thread):
             raise DemoError(f"cannot inject the fault: {self.error}") from self.error
         if not self.injected_at:
             raise DemoError(f"the run ended before {VICTIM_TASK} began")
+
+
+class FaultInjector(VictimWatcher):
+    """Injects one of the faults into a run on one host.
+
+    Args:
+        fault: one of ``FAULTS``.
+        journal: of the run.
+        store: of the run.
+    """
+
+    def __init__(self, fault: str, journal: Path, store: StoreProcess) -> None:
+        inject: dict[str, Callable[[JournalLine], None]] = {
+            "none": lambda line: None,
+            "task": lambda line: os.kill(line.pid, signal.SIGKILL),
+            "daemon": lambda line: store.kill_daemon(),
+            "store": lambda line: store.kill(),
+        }
+        super().__init__(inject[fault], journal, f"plug-{fault}")

@@ -48,6 +48,11 @@ class RunConfig:
     def journal(self) -> Path:
         return self.work / "journal.jsonl"
 
+    @property
+    def hold(self) -> Path:
+        """While this file exists, training waits; see :data:`examples.failover.tasks.HELD_TASKS`."""
+        return self.work / "hold"
+
     def environment(self) -> dict[str, str]:
         """Environment of every process. The policy is one variable, the only one that users set for it."""
         variables = {

@@ -10,13 +10,16 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from examples.flights import job
 
 FOLDER_VARIABLE = "FAILOVER_FOLDER"
+HOST_VARIABLE = "FAILOVER_HOST"  # set on each host of a cluster
+HELD_TASKS = ("train",)  # so that a fault surely reaches them, however little data there is
+HOLD_SECONDS = 120.0
 TASK_NAMES = ("load", "join", "features", "train", "score", "report")
 
 P = ParamSpec("P")
@@ -32,17 +35,32 @@ class JournalLine:
         what: ``"begin"`` or ``"end"``.
         pid: of the process that runs it.
         time: seconds since the epoch.
+        host: where, in a cluster; otherwise empty.
     """
 
     task: str
     what: str
     pid: int
     time: float
+    host: str = ""
 
 
 def journal_path() -> Path:
     """The journal of the current run."""
     return Path(os.environ[FOLDER_VARIABLE]) / "journal.jsonl"
+
+
+def hold_path() -> Path:
+    """A file beside the journal: while it exists, tasks of :data:`HELD_TASKS` wait after they have begun."""
+    return journal_path().with_name("hold")
+
+
+def _wait_while_held() -> None:
+    end = time.monotonic() + HOLD_SECONDS
+    while hold_path().exists():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{hold_path()} is still there after {HOLD_SECONDS:g} s; remove it")
+        time.sleep(0.01)
 
 
 def read_journal(path: Path) -> list[JournalLine]:
@@ -55,9 +73,9 @@ def read_journal(path: Path) -> list[JournalLine]:
 
 
 def _write_journal_line(task: str, what: str) -> None:
-    line = json.dumps({"task": task, "what": what, "pid": os.getpid(), "time": time.time()})
+    line = JournalLine(task, what, os.getpid(), time.time(), os.environ.get(HOST_VARIABLE, ""))
     with journal_path().open("a") as file:
-        file.write(line + "\n")
+        file.write(json.dumps(asdict(line)) + "\n")
 
 
 def journaled(function: Callable[P, R]) -> Callable[P, R]:
@@ -66,6 +84,8 @@ def journaled(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def run(*args: P.args, **keyword_arguments: P.kwargs) -> R:
         _write_journal_line(function.__name__, "begin")
+        if function.__name__ in HELD_TASKS:
+            _wait_while_held()
         result = function(*args, **keyword_arguments)
         _write_journal_line(function.__name__, "end")
         return result

@@ -1,0 +1,7 @@
+"""``python -m examples.cluster``."""
+
+import sys
+
+from examples.cluster.demo import main
+
+sys.exit(main())
