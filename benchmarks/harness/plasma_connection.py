@@ -17,6 +17,7 @@ from pathlib import Path
 HEADER = struct.Struct("<qqq")  # version, type, length of the body
 CREATE, CREATE_AND_SEAL, ABORT, SEAL, GET = 1, 3, 5, 7, 9
 RELEASE, DELETE, CONTAINS, CONNECT, EVICT = 11, 13, 15, 19, 21
+SET_OPTIONS, UNKNOWN = 28, 99
 OK, EXISTS, NONEXISTENT, OUT_OF_MEMORY, NOT_SEALED, IN_USE = range(6)
 NOT_THERE = (1 << 64) - 1
 PLACE = struct.Struct("<i4xQQQQi4x")
@@ -158,7 +159,16 @@ class PlasmaConnection:
 
     def seal(self, oid: bytes) -> None:
         """Seal an object; it stays held."""
-        _check(self._ask(SEAL, table(oid, DIGEST)).number(1, "i"))
+        self.begin_seal(oid)
+        self.end_seal()
+
+    def begin_seal(self, oid: bytes) -> None:
+        """Ask for an object to be sealed, without waiting for that."""
+        self._send(SEAL, table(oid, DIGEST))
+
+    def end_seal(self) -> None:
+        """Wait for the answer to :meth:`begin_seal`."""
+        _check(self._answer(SEAL).number(1, "i"))
 
     def create_and_seal(self, oid: bytes, data: bytes, metadata: bytes) -> None:
         """Put a whole object by one message."""
@@ -211,12 +221,29 @@ class PlasmaConnection:
         """Have so many bytes leave the arena; return how many did."""
         return self._ask(EVICT, table(nbytes)).number(0, "Q")
 
+    def set_options(self, name: bytes, quota_bytes: int) -> int:
+        """Say what this client is called and how much it may occupy (0: no limit); return the error."""
+        return self._ask(SET_OPTIONS, table(name, quota_bytes)).number(0, "i")
+
+    def overwrite_everything(self) -> None:
+        """Overwrite all memory that this client was given, which Plasma does not prevent."""
+        for segment in self._segments.values():
+            segment[:] = bytes(len(segment))
+
+    def misbehave(self) -> None:
+        """Send what no client may send, and wait until the front end has hung up."""
+        self._send(UNKNOWN, b"")
+        self.wait_closed()
+
     def _send(self, kind: int, body: bytes) -> None:
         self._socket.sendall(HEADER.pack(0, kind, len(body)) + body)
 
     def _ask(self, kind: int, body: bytes) -> Table:
+        self._send(kind, body)
+        return self._answer(kind)
+
+    def _answer(self, kind: int) -> Table:
         try:
-            self._send(kind, body)
             version, received, length = HEADER.unpack(self._exactly(HEADER.size))
             assert (version, received) == (0, kind + 1), f"a reply of type {received} to a request of type {kind}"
             return Table(self._exactly(length))

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.harness.plasma_connection import OK, OUT_OF_MEMORY, PlasmaConnection
+
 pytestmark = pytest.mark.timeout(120)
 
 MIB = 1 << 20
@@ -162,3 +164,28 @@ def test_requests_of_a_stopped_client_hold_up_nobody(new_front_end: Any, stock_c
     finally:
         os.kill(stopped.process.pid, signal.SIGCONT)
     assert stopped.run("client.seal(oid(1))") is None
+
+
+def test_what_a_client_calls_itself_does_not_grow(new_front_end: Any) -> None:
+    front_end = new_front_end(16 * MIB)
+    with closing(PlasmaConnection(front_end.socket)) as client:
+        for number in range(1000):
+            assert client.set_options(b"name-%d" % number, 0) == OK
+        assert client.set_options(b"x" * 257, 0) == OUT_OF_MEMORY
+        assert client.set_options(b"x" * 256, 0) == OK
+        assert client.set_options(b"last", 0) == OK
+        client.misbehave()
+    (line,) = [line for line in front_end.log().splitlines() if "is cut off" in line]
+    assert "(last)" in line
+    assert "name-" not in line
+
+
+def test_a_front_end_that_ends_leaves_the_socket_of_its_successor(new_front_end: Any) -> None:
+    first = new_front_end(16 * MIB)
+    first.socket.unlink()  # as a cleaner of temporary files does
+    second = new_front_end(16 * MIB)
+    assert first.stop() == 0
+    with closing(connected(second)) as peer:
+        assert answers(peer)
+    assert second.stop() == 0
+    assert not second.socket.exists()

@@ -160,6 +160,11 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] std::optional<LeasedRange> lease_at_hand(std::uint64_t bytes, std::uint64_t align);
   void return_lease(const LeasedRange& range);
   void forget_lease(const LeasedRange& range);  // it turned out that the store has taken it over
+  // A segment with such objects, to be passed on again: its descriptor is writable, its mapping here is not. Only for
+  // clients with isolated leases. kAccessDenied: it is not isolated, or another client that still lives leases it.
+  [[nodiscard]] Result<std::shared_ptr<WritableSegment>> isolated_segment(std::uint32_t segment,
+                                                                          std::uint32_t generation,
+                                                                          const Interrupt& interrupt);
   // Seals buffers of these lengths that follow each other from the start of the range, and pins the object. The store
   // takes the range over, unless all are empty, or it says that it did not seal it: then it stays leased. If the outcome
   // is unknown, the range must not be written again either.

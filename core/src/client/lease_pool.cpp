@@ -145,9 +145,9 @@ Result<std::shared_ptr<WritableSegment>> LeasePool::map_segment(const LeaseReply
     CallOptions options;
     options.interrupt = interrupt;
     options.only_on = context.current_connection;
-    ASSIGN_OR_RETURN(
-        const SegmentReply reply,
-        rpc_.request_reply<SegmentReply>(MessageType::kSegment, SegmentRequest{lease.segment, 1}, options, &frame.fds));
+    ASSIGN_OR_RETURN(const SegmentReply reply,
+                     rpc_.request_reply<SegmentReply>(
+                         MessageType::kSegment, SegmentRequest{lease.segment, kLeaseAccess}, options, &frame.fds));
     if (reply.segment_generation != lease.segment_generation) {
       return Status(Code::kInternal, concat("segment ", lease.segment, " was replaced while leased"));
     }

@@ -24,6 +24,30 @@ void Client::return_lease(const LeasedRange& range) {
 
 void Client::forget_lease(const LeasedRange& range) { leases_.sealed(range); }
 
+Result<std::shared_ptr<WritableSegment>> Client::isolated_segment(std::uint32_t segment, std::uint32_t generation,
+                                                                  const Interrupt& interrupt) {
+  CallOptions options;
+  options.interrupt = interrupt;
+  std::vector<UniqueFd> fds;
+  ASSIGN_OR_RETURN(
+      const SegmentReply reply,
+      request_reply<SegmentReply>(MessageType::kSegment, SegmentRequest{segment, kIsolatedAccess}, options, &fds));
+  if (fds.size() != 1 || reply.segment != segment) {
+    return Status(Code::kInternal, concat("the daemon's response about segment ", segment, " has no descriptor"));
+  }
+  if (reply.segment_generation != generation) {
+    return Status(Code::kObjectLost, concat("segment ", segment, " has generation ", reply.segment_generation,
+                                            " instead of ", generation));
+  }
+  auto memory = std::make_shared<WritableSegment>();
+  memory->segment = segment;
+  memory->generation = generation;
+  ASSIGN_OR_RETURN(memory->mapping,
+                   os::Mapping::map(fds[0].get(), 0, reply.segment_bytes, os::Access::kReadOnly, kSegmentAlign));
+  memory->fd = std::move(fds[0]);
+  return memory;
+}
+
 InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& object,
                                   std::span<const std::uint64_t> lengths, const Interrupt& interrupt) {
   InPlaceSeal sealed;

@@ -19,7 +19,7 @@ Result<std::shared_ptr<const SegmentView>> SegmentViews::get(std::uint32_t segme
   if (auto view = find(segment, generation)) return view;
   std::vector<UniqueFd> fds;
   ASSIGN_OR_RETURN(const SegmentReply reply,
-                   rpc_.request_reply<SegmentReply>(MessageType::kSegment, SegmentRequest{segment, 0},
+                   rpc_.request_reply<SegmentReply>(MessageType::kSegment, SegmentRequest{segment, kReadAccess},
                                                     wait_options(wait, 0, interrupt), &fds));
   if (fds.size() != 1 || reply.segment != segment) {
     return Status(Code::kInternal, concat("the daemon's response about segment ", segment, " has no descriptor"));

@@ -78,12 +78,14 @@ void ObjectRequests::segment(Request& request) {
     return request.answer(Status(Code::kInvalidArgument, concat("there is no segment ", body.segment)));
   }
   const std::uint32_t generation = pool.generation(body.segment);
-  if (body.writable != 0 && !pool.is_writer(body.segment, request.client())) {
+  const bool may_write = pool.is_writer(body.segment, request.client()) ||
+                         (body.writable == kIsolatedAccess && pool.may_pass_on(body.segment, request.client()));
+  if (body.writable != kReadAccess && !may_write) {
     return request.answer(Status(Code::kAccessDenied, concat("segment ", body.segment, " is not leased to client ",
                                                              request.client(), ", so it may only be read")));
   }
-  auto fd =
-      body.writable != 0 ? segments_.writable(body.segment, generation) : segments_.read_only(body.segment, generation);
+  auto fd = body.writable != kReadAccess ? segments_.writable(body.segment, generation)
+                                         : segments_.read_only(body.segment, generation);
   if (!fd.is_ok()) return request.answer(fd.status());
   std::vector<UniqueFd> fds;
   fds.push_back(std::move(fd).value());

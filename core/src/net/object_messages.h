@@ -83,10 +83,17 @@ struct ReservationReply {
   }
 };
 
-// Segment: requests a descriptor (fd 0) to map; read-only, or writable for the client that leases the segment.
+// Segment: requests a descriptor (fd 0) to map.
+//
+// kIsolatedAccess is for a client that lets other processes map its isolated segments: writable, if the segment is
+// isolated and was leased to this client, or to one that is gone. A daemon that does not know it takes it for
+// kLeaseAccess, and so refuses more than it has to.
+inline constexpr std::uint8_t kReadAccess = 0;
+inline constexpr std::uint8_t kLeaseAccess = 1;  // writable, for the client that leases the segment
+inline constexpr std::uint8_t kIsolatedAccess = 2;
 struct SegmentRequest {
   std::uint32_t segment = 0;
-  std::uint8_t writable = 0;
+  std::uint8_t writable = kReadAccess;
   template <class V>
   void fields(V& v) {
     v(segment, writable);

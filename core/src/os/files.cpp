@@ -63,6 +63,12 @@ Result<UniqueFd> lock_file(const std::string& path) {
   return fd;
 }
 
+Result<UniqueFd> open_path(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid()) return errno_status(errno, concat("opening ", path));
+  return fd;
+}
+
 bool is_file_at(int fd, const std::string& path) {
   struct stat open{};
   struct stat existing{};

@@ -38,6 +38,8 @@ namespace entrepot::os {
 // with kStoreUnavailable if another process holds the lock.
 [[nodiscard]] Result<UniqueFd> lock_file(const std::string& path);
 
+// What is there, a socket's file or a link included, only to be identified.
+[[nodiscard]] Result<UniqueFd> open_path(const std::string& path);
 [[nodiscard]] bool is_file_at(int fd, const std::string& path);  // whether the path still names the open file
 
 [[nodiscard]] Status replace_text(int fd, std::string_view text);  // replaces the whole contents

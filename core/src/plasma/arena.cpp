@@ -8,6 +8,7 @@
 #include "base/align.h"
 #include "base/text.h"
 #include "client/copy.h"
+#include "os/clock.h"
 #include "os/log.h"
 #include "os/memfd.h"
 
@@ -15,58 +16,10 @@ namespace entrepot::plasma {
 namespace {
 
 constexpr std::uint32_t kLeaseWaitMs = 10'000;
-constexpr std::size_t kMaxNumbers = 1024;  // then those of segments that are gone are forgotten
+constexpr std::uint32_t kShortLeaseWaitMs = 200;
+constexpr std::uint64_t kRefusalNs = 1'000'000'000;  // so long a segment that was refused is not asked for again
+constexpr std::size_t kMaxNumbers = 1024;            // then those of segments that are gone are forgotten
 constexpr std::string_view kScope = "default";
-
-// Packed trees; see docs/plasma.md and docs/formats/metadata.md.
-constexpr std::string_view kPlasmaTree(
-    "\x92\x01\x95\xad"
-    "plasma.Object\x01\x81\xa6"
-    "source\xa6"
-    "plasma\x92\x00\x01\x90",
-    37);
-constexpr std::string_view kBytesNode("\x95\xacpython.bytes\x01", 15);
-constexpr std::string_view kByteArrayNode("\x95\xb0python.bytearray\x01", 19);
-constexpr std::string_view kBlobNode(
-    "\x95\xad"
-    "entrepot.blob\x01",
-    16);
-constexpr std::string_view kOneBuffer("\x91\x00\x90", 3);  // and no children
-constexpr std::string_view kNoBuffers("\x90\x90", 2);
-
-std::span<const std::byte> span_of(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
-std::span<const std::byte> span_of(const BufferView& buffer) { return {buffer.data, buffer.length}; }
-
-// Takes a msgpack byte string from the front; nothing if there is none.
-std::optional<std::string_view> take_bytes(std::string_view& packed) {
-  if (packed.empty()) return std::nullopt;
-  const auto first = static_cast<std::uint8_t>(packed[0]);
-  if (first < 0xc4 || first > 0xc6) return std::nullopt;
-  const std::size_t width = std::size_t{1} << (first - 0xc4);
-  if (packed.size() < 1 + width) return std::nullopt;
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < width; ++i)
-    length = length << 8U | static_cast<std::uint8_t>(packed[1 + i]);
-  packed.remove_prefix(1 + width);
-  if (packed.size() < length) return std::nullopt;
-  const std::string_view bytes = packed.substr(0, length);
-  packed.remove_prefix(length);
-  return bytes;
-}
-
-// Skips the number of inline bytes that trees of format 2 begin with.
-bool skip_inlined(std::string_view& packed) {
-  const auto first = static_cast<std::uint8_t>(packed.empty() ? 0xff : packed[0]);
-  std::size_t bytes = 0;
-  if (first < 0x80) bytes = 1;
-  if (first >= 0xcc && first <= 0xcf) bytes = 1 + (std::size_t{1} << (first - 0xcc));
-  if (bytes == 0 || packed.size() < bytes) return false;
-  packed.remove_prefix(bytes);
-  return true;
-}
 
 ConnectOptions connect_options(const Arena::Options& options, bool isolated) {
   ConnectOptions connect;
@@ -80,42 +33,6 @@ ConnectOptions connect_options(const Arena::Options& options, bool isolated) {
 std::uint64_t align_for(std::uint64_t bytes) { return bytes >= kOwnPagesBytes ? os::page_bytes() : kBlobAlign; }
 
 }  // namespace
-
-std::optional<Contents> contents_of(const SealedObject& object) {
-  std::string_view tree = object.tree();
-  const auto& buffers = object.buffers();
-  if (tree == kPlasmaTree) {
-    if (buffers.size() != 2) return std::nullopt;
-    return Contents{span_of(buffers[0]), span_of(buffers[1]), true};
-  }
-  // [1, node] or [2, inlined, node]; a node is [codec, version, params, buffers, children].
-  if (tree.starts_with("\x93\x02")) {
-    tree.remove_prefix(2);
-    if (!skip_inlined(tree)) return std::nullopt;
-  } else if (tree.starts_with("\x92\x01")) {
-    tree.remove_prefix(2);
-  } else {
-    return std::nullopt;
-  }
-  const auto is_of = [&](std::string_view codec) {
-    if (!tree.starts_with(codec)) return false;
-    tree.remove_prefix(codec.size());
-    return true;
-  };
-  const bool is_blob = is_of(kBlobNode);
-  if (!is_blob && !is_of(kBytesNode) && !is_of(kByteArrayNode)) return std::nullopt;
-  const auto inlined = take_bytes(tree);
-  if (is_blob) {
-    if (!inlined || tree != kOneBuffer || buffers.size() != 1) return std::nullopt;
-    return Contents{span_of(buffers[0]), span_of(*inlined), false};
-  }
-  if (inlined) {
-    if (tree != kNoBuffers) return std::nullopt;
-    return Contents{span_of(*inlined), {}, false};
-  }
-  if (!tree.starts_with('\xc0') || tree.substr(1) != kOneBuffer || buffers.size() != 1) return std::nullopt;
-  return Contents{span_of(buffers[0]), {}, false};
-}
 
 // Bytes of the arena: given back to the store when the last owner is gone, unless the store has taken them over.
 struct Arena::Memory {
@@ -167,10 +84,12 @@ std::optional<Extent> Arena::lease_at_hand(std::uint64_t bytes) {
   return extent_of(*std::move(range), true);
 }
 
-Result<Extent> Arena::lease(std::uint64_t bytes) {
+Result<Extent> Arena::lease(std::uint64_t bytes) { return lease(bytes, kLeaseWaitMs); }
+
+Result<Extent> Arena::lease(std::uint64_t bytes, std::uint32_t wait_ms) {
   const std::uint64_t align = align_for(bytes);
-  ASSIGN_OR_RETURN(LeasedRange range, client_->lease(round_up(std::max<std::uint64_t>(bytes, 1), align), align,
-                                                     kLeaseWaitMs, interrupt_check()));
+  ASSIGN_OR_RETURN(LeasedRange range, client_->lease(round_up(std::max<std::uint64_t>(bytes, 1), align), align, wait_ms,
+                                                     interrupt_check()));
   return extent_of(std::move(range), true);
 }
 
@@ -184,9 +103,7 @@ Extent Arena::extent_of(LeasedRange range, bool is_leased) {
     if (number.number == 0) number.number = next_number_++;
     number.segment = range.memory;
     extent.segment = number.number;
-    if (numbers_.size() > kMaxNumbers) {
-      std::erase_if(numbers_, [](const auto& entry) { return entry.second.segment.expired(); });
-    }
+    forget_old_numbers();
   }
   extent.memory = std::make_shared<Memory>(client_, std::move(range), is_leased);
   return extent;
@@ -201,47 +118,44 @@ std::shared_ptr<const UniqueFd> Arena::descriptor(const Extent& extent) const {
   return {segment, &segment->fd};
 }
 
-Status Arena::seal(const IdBytes& id, Object& object) {
-  auto* const memory = static_cast<Memory*>(object.extent.memory.get());
-  if (copies_) {
-    PutItem item;
-    item.id = id;
-    item.session = copies_session_;
-    item.tree = kPlasmaTree;
-    const std::byte* const data = address(object.extent);
-    item.buffers = {{data, object.data_bytes}, {data + object.data_bytes, object.metadata_bytes}};
-    const std::vector<PutResult> results = copies_->put(std::span(&item, 1), kLeaseWaitMs, interrupt_check());
-    object.generation = results[0].generation;
-    return results[0].status;
-  }
+Published Arena::publish(const IdBytes& id, const Extent& extent, std::uint64_t data_bytes,
+                         std::uint64_t metadata_bytes) {
+  if (!copies_) return publish_in_place(id, extent, data_bytes, metadata_bytes);
+  PutItem item;
+  item.id = id;
+  item.session = copies_session_;
+  item.tree = kPlasmaTree;
+  const std::byte* const data = address(extent);
+  item.buffers = {{data, data_bytes}, {data + data_bytes, metadata_bytes}};
+  const std::vector<PutResult> results = copies_->put(std::span(&item, 1), kLeaseWaitMs, interrupt_check());
+  return {results[0].status, results[0].generation, false, nullptr};
+}
+
+Published Arena::publish_in_place(const IdBytes& id, const Extent& extent, std::uint64_t data_bytes,
+                                  std::uint64_t metadata_bytes) {
+  auto* const memory = static_cast<Memory*>(extent.memory.get());
   ObjectSpec spec;
   spec.id = id;
   spec.session = session_;
   spec.tree = kPlasmaTree;
-  const std::array<std::uint64_t, 2> lengths{object.data_bytes, object.metadata_bytes};
+  const std::array<std::uint64_t, 2> lengths{data_bytes, metadata_bytes};
   InPlaceSeal sealed = client_->seal_in_place(memory->range, spec, lengths, interrupt_check());
-  object.generation = sealed.generation;
   if (!sealed.is_leased) memory->is_leased = false;
-  if (!sealed.pin && object.bytes() > 0 && (sealed.status.is_ok() || sealed.status.code() == Code::kObjectExists)) {
+  const bool may_be_sealed = sealed.status.is_ok() || sealed.status.code() == Code::kObjectExists;
+  if (!sealed.pin && data_bytes + metadata_bytes > 0 && may_be_sealed) {
     // After a reconnect, it may be this very one, sealed by the request that was sent before.
     const Result<StoredObject> stored = find(id);
-    std::optional<Extent> extent;
-    if (stored.is_ok() && stored->object) extent = in_place(*stored);
-    if (extent && extent->segment == object.extent.segment && extent->offset == object.extent.offset) {
-      sealed.status = Status::ok();
+    std::optional<Extent> place;
+    if (stored.is_ok() && stored->object) place = in_place(*stored);
+    if (place && place->segment == extent.segment && place->offset == extent.offset) {
       client_->forget_lease(memory->range);
       memory->is_leased = false;
-      object.generation = stored->object->generation();
-      object.is_in_place = true;
-      object.extent.pin = stored->object;
+      return {Status::ok(), stored->object->generation(), true, stored->object};
     }
   }
-  if (sealed.pin) {
-    memory->is_leased = false;
-    object.is_in_place = true;
-    object.extent.pin = std::move(sealed.pin);
-  }
-  return sealed.status;
+  const bool is_in_place = sealed.pin != nullptr;
+  if (is_in_place) memory->is_leased = false;
+  return {std::move(sealed.status), sealed.generation, is_in_place, std::move(sealed.pin)};
 }
 
 Status Arena::reconnect() { return client_->status(interrupt_check()).status(); }
@@ -272,7 +186,9 @@ Result<StoredObject> Arena::load(const IdBytes& id) {
   return stored;
 }
 
-std::optional<Extent> Arena::in_place(const StoredObject& stored) {
+std::optional<Extent> Arena::in_place(const StoredObject& stored) { return locate(stored, false); }
+
+std::optional<Extent> Arena::locate(const StoredObject& stored, bool asks_again) {
   if (!stored.contents.is_plasma) return std::nullopt;
   const BufferView* first = nullptr;
   for (const BufferView& buffer : stored.object->buffers()) {
@@ -286,17 +202,53 @@ std::optional<Extent> Arena::in_place(const StoredObject& stored) {
   }
   if (first == nullptr) return std::nullopt;
   LeasedRange range;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto match = numbers_.find({first->view->segment, first->view->generation});
-    if (match == numbers_.end()) return std::nullopt;
-    range.memory = match->second.segment.lock();
-  }
+  range.memory = segment_of(*first->view, asks_again);
   if (!range.memory) return std::nullopt;
   range.offset = static_cast<std::uint64_t>(first->data - first->view->mapping.data());
   Extent extent = extent_of(std::move(range), false);
   extent.pin = stored.object;
   return extent;
+}
+
+std::shared_ptr<WritableSegment> Arena::segment_of(const SegmentView& view, bool asks_again) {
+  const std::pair key(view.segment, view.generation);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto match = numbers_.find(key); match != numbers_.end()) {
+      if (auto segment = match->second.segment.lock()) return segment;
+      const std::uint64_t refused_ns = match->second.refused_ns;
+      if (!asks_again && refused_ns != 0 && os::monotonic_ns() - refused_ns < kRefusalNs) return nullptr;
+    }
+  }
+  // What this front end is to keep from changing is not handed out, even if an earlier one has done so.
+  if (copies_) return nullptr;
+  auto segment = client_->isolated_segment(view.segment, view.generation, interrupt_check());
+  if (segment.is_ok()) return segment.take();
+  const std::lock_guard lock(mutex_);
+  numbers_[key].refused_ns = os::monotonic_ns();
+  forget_old_numbers();
+  return nullptr;
+}
+
+void Arena::forget_old_numbers() {
+  if (numbers_.size() <= kMaxNumbers) return;
+  std::erase_if(numbers_, [](const auto& entry) { return entry.second.segment.expired(); });
+}
+
+Result<Brought> Arena::bring(const StoredObject& stored) {
+  const std::uint64_t bytes = stored.contents.data.size() + stored.contents.metadata.size();
+  Result<Extent> leased = lease(bytes, kShortLeaseWaitMs);
+  for (const bool is_last : {false, true}) {
+    if (leased.is_ok()) {
+      copy(stored, *leased);
+      return Brought{leased.take(), false};
+    }
+    // The daemon may have refused to let it be passed on because it did not know yet that its writer is gone.
+    if (auto extent = locate(stored, true)) return Brought{*std::move(extent), true};
+    if (is_last || leased.code() != Code::kStoreFull) break;
+    leased = lease(bytes, kLeaseWaitMs);
+  }
+  return leased.status();
 }
 
 void Arena::copy(const StoredObject& stored, const Extent& extent) const {

@@ -2,7 +2,8 @@
 // is, and brings objects of the store back in front of them.
 //
 // Its leases are isolated: a Plasma client maps whole segments writable, so nothing but what Plasma clients are given is
-// ever in one.
+// ever in one. An object that lies in such a segment is handed out where it is, also after this process has unmapped
+// the segment, or if another front end, which has ended, has leased it. All others are copied.
 #pragma once
 
 #include <atomic>
@@ -20,24 +21,29 @@
 
 #include "base/status.h"
 #include "client/client.h"
+#include "plasma/contents.h"
 #include "plasma/object_table.h"
 
 namespace entrepot::plasma {
-
-// Data and metadata of an object of the store, as a Plasma client sees them. Valid as long as the object.
-struct Contents {
-  std::span<const std::byte> data;
-  std::span<const std::byte> metadata;
-  bool is_plasma = false;  // it was put as a Plasma object
-};
-
-// Nothing for objects whose bytes mean something only to a codec. See docs/plasma.md.
-[[nodiscard]] std::optional<Contents> contents_of(const SealedObject& object);
 
 // An object of the store, pinned.
 struct StoredObject {
   std::shared_ptr<SealedObject> object;  // null: it is not there
   Contents contents;
+};
+
+// What became of an object that was to be published.
+struct Published {
+  Status status;
+  std::uint32_t generation = 0;
+  bool is_in_place = false;   // its bytes in the arena are those of the store
+  std::shared_ptr<void> pin;  // of these
+};
+
+// An object of the store, brought in front of Plasma clients.
+struct Brought {
+  Extent extent;
+  bool is_in_place = false;  // otherwise a copy
 };
 
 // Thread-safe.
@@ -60,17 +66,23 @@ class Arena {
   [[nodiscard]] std::shared_ptr<const UniqueFd> descriptor(const Extent& extent) const;
 
   // --- the store
-  // Publishes the object, whose extent then has its pin. kObjectExists and others: it stays as it was.
-  [[nodiscard]] Status seal(const IdBytes& id, Object& object);
+  // Publishes what is in the extent, data and then metadata; once it is in place, it is the store's.
+  [[nodiscard]] Published publish(const IdBytes& id, const Extent& extent, std::uint64_t data_bytes,
+                                  std::uint64_t metadata_bytes);
+  // Whether publish() waits for memory: it takes a copy.
+  [[nodiscard]] bool publishes_copies() const { return copies_ != nullptr; }
   [[nodiscard]] bool exists(const IdBytes& id) const;  // according to the directory, without asking the daemon
   // Asks the daemon for those that the directory does not show.
   [[nodiscard]] Result<std::vector<bool>> exist(std::span<const IdBytes> ids);
   [[nodiscard]] std::optional<std::uint32_t> generation(const IdBytes& id) const;  // according to the directory
   [[nodiscard]] Result<StoredObject> find(const IdBytes& id);  // in memory only, without asking the daemon
   [[nodiscard]] Result<StoredObject> load(const IdBytes& id);  // from wherever it is, which may take long
-  // Where the object is if it lies in a segment that Plasma clients map anyway.
+  // Where the object is if it lies in an isolated segment of Plasma clients. Asks the daemon about a segment that is
+  // not mapped here, but not again soon after it has refused it.
   [[nodiscard]] std::optional<Extent> in_place(const StoredObject& stored);
   void copy(const StoredObject& stored, const Extent& extent) const;
+  // A copy, for which it waits; or the object where it is, if there is no memory for one and the daemon lets it.
+  [[nodiscard]] Result<Brought> bring(const StoredObject& stored);
   [[nodiscard]] Result<std::vector<bool>> remove(std::span<const IdBytes> ids);
   // Plasma objects of the store that are not in `listed`.
   [[nodiscard]] std::vector<ObjectDescription> list(const std::vector<IdBytes>& listed);
@@ -83,12 +95,20 @@ class Arena {
  private:
   struct Memory;
   struct Number {
-    std::int32_t number = 0;
+    std::int32_t number = 0;  // 0: none yet
     std::weak_ptr<WritableSegment> segment;
+    std::uint64_t refused_ns = 0;  // when the daemon said last that this front end must not pass it on; 0: never
   };
 
   explicit Arena(const Options& options) : options_(options) {}
   [[nodiscard]] Extent extent_of(LeasedRange range, bool is_leased);
+  [[nodiscard]] Published publish_in_place(const IdBytes& id, const Extent& extent, std::uint64_t data_bytes,
+                                           std::uint64_t metadata_bytes);
+  // The same as in_place(). `asks_again`: also about a segment that was refused.
+  [[nodiscard]] std::optional<Extent> locate(const StoredObject& stored, bool asks_again);
+  [[nodiscard]] std::shared_ptr<WritableSegment> segment_of(const SegmentView& view, bool asks_again);
+  void forget_old_numbers();  // requires mutex_
+  [[nodiscard]] Result<Extent> lease(std::uint64_t bytes, std::uint32_t wait_ms);
   [[nodiscard]] Interrupt interrupt_check();
 
   const Options options_;

@@ -116,8 +116,11 @@ void ArenaObjects::send_segment(ClientChannel& client, const Object& object) {
   client.send_segment(object.extent.segment, arena_->descriptor(object.extent));
 }
 
-Status ArenaObjects::seal(const IdBytes& id, Object& object, std::string digest) {
-  RETURN_IF_ERROR(arena_->seal(id, object));
+Status ArenaObjects::seal(const IdBytes& id, Object& object, Published published, std::string digest) {
+  object.generation = published.generation;
+  RETURN_IF_ERROR(published.status);
+  object.is_in_place = published.is_in_place;
+  if (published.is_in_place) object.extent.pin = std::move(published.pin);
   if (digest.empty()) digest.assign(kDigestBytes, '\0');  // an empty one would mean that it is not sealed
   object.digest = std::move(digest);
   object.construct_s =

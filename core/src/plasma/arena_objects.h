@@ -40,8 +40,8 @@ class ArenaObjects {
   // A reply that names these objects is being sent: adds the descriptors that the client lacks.
   void send_segment(ClientChannel& client, const Object& object);
 
-  // Publishes an object that is complete.
-  [[nodiscard]] Status seal(const IdBytes& id, Object& object, std::string digest);
+  // An object that is complete was published: it is sealed here, too, unless that failed.
+  [[nodiscard]] Status seal(const IdBytes& id, Object& object, Published published, std::string digest);
   [[nodiscard]] Error remove(const IdBytes& id);
   void client_gone(ClientChannel& client);   // releases what it held, drops what it did not seal
   void drop_if_unneeded(const IdBytes& id);  // a copy that nobody holds

@@ -2,9 +2,12 @@
 
 #include <span>
 
+#include "base/text.h"
 #include "os/socket.h"
 
 namespace entrepot::plasma {
+
+std::string ClientChannel::label() const { return name_.empty() ? label_ : concat(label_, " (", name_, ")"); }
 
 void ClientChannel::send(Bytes message) { output_.push_back({std::move(message), 0, nullptr}); }
 

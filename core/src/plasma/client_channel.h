@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
@@ -30,8 +31,8 @@ class ClientChannel {
 
   [[nodiscard]] ClientKey key() const { return key_; }
   [[nodiscard]] int socket() const { return socket_.get(); }
-  [[nodiscard]] const std::string& label() const { return label_; }  // for log lines
-  void set_label(std::string label) { label_ = std::move(label); }
+  [[nodiscard]] std::string label() const;                // for log lines
+  void set_name(std::string_view name) { name_ = name; }  // what it calls itself
   [[nodiscard]] MessageReader& reader() { return reader_; }
 
   void send(Bytes message);
@@ -63,7 +64,8 @@ class ClientChannel {
   MessageReader reader_;
   const ClientKey key_;
   UniqueFd socket_;
-  std::string label_;
+  const std::string label_;
+  std::string name_;
   std::deque<Output> output_;
   std::unordered_set<std::int32_t> known_segments_;
   bool is_busy_ = false;

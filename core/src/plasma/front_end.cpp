@@ -30,19 +30,23 @@ Result<std::unique_ptr<FrontEnd>> FrontEnd::start(const Options& options, int th
   ASSIGN_OR_RETURN(UniqueFd signals, os::create_signal_fd({SIGTERM, SIGINT}));
   ASSIGN_OR_RETURN(auto arena, Arena::connect({options.store_path, options.capacity_bytes, options.isolate}));
   ASSIGN_OR_RETURN(auto worker, StoreWorker::start(threads));
-  ASSIGN_OR_RETURN(UniqueFd listening, os::listen_unix(options.socket_path, kBacklog));
-  std::unique_ptr<FrontEnd> front_end(new FrontEnd(options, std::move(poller), std::move(listening), std::move(signals),
-                                                   std::move(arena), std::move(worker)));
+  Sockets sockets;
+  ASSIGN_OR_RETURN(sockets.listening, os::listen_unix(options.socket_path, kBacklog));
+  ASSIGN_OR_RETURN(sockets.file, os::open_path(options.socket_path));
+  sockets.signals = std::move(signals);
+  std::unique_ptr<FrontEnd> front_end(
+      new FrontEnd(options, std::move(poller), std::move(sockets), std::move(arena), std::move(worker)));
   RETURN_IF_ERROR(front_end->watch_all());
   return front_end;
 }
 
-FrontEnd::FrontEnd(const Options& options, os::Poller poller, UniqueFd listening, UniqueFd signals,
-                   std::unique_ptr<Arena> arena, std::unique_ptr<StoreWorker> worker)
+FrontEnd::FrontEnd(const Options& options, os::Poller poller, Sockets sockets, std::unique_ptr<Arena> arena,
+                   std::unique_ptr<StoreWorker> worker)
     : options_(options),
       loop_(std::move(poller)),
-      listening_(std::move(listening)),
-      signals_(std::move(signals)),
+      listening_(std::move(sockets.listening)),
+      socket_file_(std::move(sockets.file)),
+      signals_(std::move(sockets.signals)),
       arena_(std::move(arena)),
       table_(options.capacity_bytes),
       notifications_(loop_),
@@ -55,7 +59,8 @@ FrontEnd::FrontEnd(const Options& options, os::Poller poller, UniqueFd listening
 
 FrontEnd::~FrontEnd() {
   arena_->interrupt();
-  worker_.reset();  // its jobs refer to the rest
+  worker_.reset();                                                        // its jobs refer to the rest
+  if (!os::is_file_at(socket_file_.get(), options_.socket_path)) return;  // another front end's, or gone
   if (const Status removed = os::remove_file(options_.socket_path); !removed.is_ok()) {
     log_warning("cannot remove ", options_.socket_path, ": ", removed.to_string());
   }

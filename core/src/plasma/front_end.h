@@ -44,8 +44,13 @@ class FrontEnd {
   [[nodiscard]] const Channels& clients() const { return clients_; }
 
  private:
-  FrontEnd(const Options& options, os::Poller poller, UniqueFd listening, UniqueFd signals,
-           std::unique_ptr<Arena> arena, std::unique_ptr<StoreWorker> worker);
+  struct Sockets {
+    UniqueFd listening;
+    UniqueFd file;  // that socket's file, without access
+    UniqueFd signals;
+  };
+  FrontEnd(const Options& options, os::Poller poller, Sockets sockets, std::unique_ptr<Arena> arena,
+           std::unique_ptr<StoreWorker> worker);
   [[nodiscard]] Status watch_all();
   void accept_all();
   void on_event(ClientKey key, const os::Ready& ready);
@@ -62,6 +67,7 @@ class FrontEnd {
   const Options options_;
   EventLoop loop_;
   UniqueFd listening_;
+  UniqueFd socket_file_;  // to know whether the name still leads to it
   UniqueFd signals_;
   std::unique_ptr<Arena> arena_;
   ObjectTable table_;

@@ -135,30 +135,30 @@ void GetRequests::place(const IdBytes& id, StoredObject stored) {
     add(id, stored, *std::move(extent), true);
     return fetched(id, true);
   }
-  if (bytes > kCopiedHereBytes) return copy_in_background(id, std::move(stored));
+  if (bytes > kCopiedHereBytes) return bring_in_background(id, std::move(stored));
   auto extent = parts_.objects.arena().lease_at_hand(bytes);
-  if (!extent) return copy_in_background(id, std::move(stored));
+  if (!extent) return bring_in_background(id, std::move(stored));
   parts_.objects.arena().copy(stored, *extent);
   add(id, stored, *std::move(extent), false);
   fetched(id, true);
 }
 
-void GetRequests::copy_in_background(const IdBytes& id, StoredObject stored) {
+void GetRequests::bring_in_background(const IdBytes& id, StoredObject stored) {
   add(id, stored, {}, false);  // takes its room, and is sealed when it is complete
   parts_.worker.run(
       [this, id, stored = std::move(stored), &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
-        Result<Extent> extent = arena.lease(stored.contents.data.size() + stored.contents.metadata.size());
-        if (extent.is_ok()) arena.copy(stored, *extent);
-        return [this, id, extent = std::move(extent)]() {
+        Result<Brought> brought = arena.bring(stored);
+        return [this, id, brought = std::move(brought)]() {
           Object& object = *parts_.objects.table().find(id);
-          if (extent.is_ok()) {
-            object.extent = *extent;
+          if (brought.is_ok()) {
+            object.extent = brought->extent;
+            object.is_in_place = brought->is_in_place;
             parts_.objects.table().seal(id, object);
           } else {
-            log_warning("object ", to_hex(id), " cannot be brought into the arena: ", extent.status().to_string());
+            log_warning("object ", to_hex(id), " cannot be brought into the arena: ", brought.status().to_string());
             parts_.objects.table().erase(id);
           }
-          fetched(id, extent.is_ok());
+          fetched(id, brought.is_ok());
         };
       });
 }

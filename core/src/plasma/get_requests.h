@@ -4,7 +4,7 @@
 //       └──not there──▶ missing ──sealed by a Plasma client──────────────▶ held
 //                          ├──shown by the store's directory──▶ fetching ─┘
 //                          └──time-out──▶ answered as not there
-//   fetching ──in memory, where Plasma clients map it──▶ added in place
+//   fetching ──in memory, in a segment for Plasma clients──▶ added in place
 //            └──elsewhere──▶ read back if it is on disk, copied into the arena──▶ added
 //
 // An object that other clients of the store seal is noticed by looking into the directory, which is shared memory, while
@@ -54,7 +54,7 @@ class GetRequests {
   void look();  // for missing objects, in the directory
   void fetch(const IdBytes& id);
   void place(const IdBytes& id, StoredObject stored);
-  void copy_in_background(const IdBytes& id, StoredObject stored);
+  void bring_in_background(const IdBytes& id, StoredObject stored);
   void add(const IdBytes& id, const StoredObject& stored, Extent extent, bool is_in_place);
   void fetched(const IdBytes& id, bool is_usable);
 

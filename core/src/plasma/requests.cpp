@@ -10,6 +10,8 @@
 namespace entrepot::plasma {
 namespace {
 
+constexpr std::size_t kMaxNameBytes = 256;  // of a client, in log lines
+
 Error error_of(const Status& status) {
   return status.code() == Code::kObjectExists ? Error::kObjectExists : Error::kOutOfMemory;
 }
@@ -182,12 +184,13 @@ Status Requests::create_and_seal(ClientChannel& client, Batch batch) {
     fill(parts_.objects.arena().address(*extent), object);
     extents.push_back(*std::move(extent));
   }
-  if (extents.size() == wanted.size()) {
-    fill_and_seal(client, batch, std::move(extents));
+  const bool are_filled = extents.size() == wanted.size();
+  const auto shared = std::make_shared<const Batch>(std::move(batch));
+  if (are_filled) {
+    publish(client, shared, std::move(extents));
     return Status::ok();
   }
   extents.clear();
-  const auto shared = std::make_shared<const Batch>(std::move(batch));
   parts_.worker.run([this, key = client.key(), shared, &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
     std::vector<Extent> filled;
     for (const WholeObject& object : shared->request.objects) {
@@ -200,22 +203,50 @@ Status Requests::create_and_seal(ClientChannel& client, Batch batch) {
       filled.push_back(extent.take());
     }
     return [this, key, shared, filled = std::move(filled)]() {
-      if (ClientChannel* const channel = parts_.channel(key)) fill_and_seal(*channel, *shared, filled);
+      if (ClientChannel* const channel = parts_.channel(key)) publish(*channel, shared, filled);
     };
   });
   return Status::ok();
 }
 
-// The extents hold the bytes; there are fewer than objects if there was no memory for more.
-void Requests::fill_and_seal(ClientChannel& client, const Batch& batch, std::vector<Extent> extents) {
+void Requests::publish(ClientChannel& client, std::shared_ptr<const Batch> batch, std::vector<Extent> extents) {
+  Arena& arena = parts_.objects.arena();
+  if (!arena.publishes_copies()) {
+    const std::vector<Published> published = publish_all(arena, *batch, extents);
+    return end_batch(client, *batch, extents, published);
+  }
+  parts_.worker.run([this, key = client.key(), batch = std::move(batch), extents = std::move(extents),
+                     &arena]() -> StoreWorker::Completion {
+    return [this, key, batch, extents, published = publish_all(arena, *batch, extents)]() {
+      if (ClientChannel* const channel = parts_.channel(key)) end_batch(*channel, *batch, extents, published);
+    };
+  });
+}
+
+// Until the first one that cannot be. The extents hold the bytes; there are fewer than objects if there was no memory
+// for more, and then none is published.
+std::vector<Published> Requests::publish_all(Arena& arena, const Batch& batch, const std::vector<Extent>& extents) {
+  std::vector<Published> published;
+  const auto& wanted = batch.request.objects;
+  if (extents.size() != wanted.size()) return published;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const WholeObject& object = wanted[i];
+    published.push_back(arena.publish(object.id, extents[i], object.data.size(), object.metadata.size()));
+    if (!published.back().status.is_ok()) break;
+  }
+  return published;
+}
+
+void Requests::end_batch(ClientChannel& client, const Batch& batch, const std::vector<Extent>& extents,
+                         const std::vector<Published>& published) {
   const auto& wanted = batch.request.objects;
   Error error = extents.size() == wanted.size() ? Error::kOk : Error::kOutOfMemory;
   std::size_t sealed = 0;
-  for (; error == Error::kOk && sealed < wanted.size(); ++sealed) {
+  for (; sealed < published.size(); ++sealed) {
     const WholeObject& object = wanted[sealed];
     Object& added = *parts_.objects.table().find(object.id);
-    added.extent = std::move(extents[sealed]);
-    const Status status = parts_.objects.seal(object.id, added, std::string(object.digest));
+    added.extent = extents[sealed];
+    const Status status = parts_.objects.seal(object.id, added, published[sealed], std::string(object.digest));
     if (status.is_ok()) continue;
     log_warning("object ", to_hex(object.id), " of a Plasma client cannot be sealed: ", status.to_string());
     error = error_of(status);
@@ -253,13 +284,35 @@ Status Requests::seal(ClientChannel& client, SealRequest request) {
                   concat("it seals object ", to_hex(request.id), ", which ",
                          object->is_sealed ? "is sealed already" : "another client is writing"));
   }
-  const Status sealed = parts_.objects.seal(request.id, *object, std::move(request.digest));
+  Arena& arena = parts_.objects.arena();
+  const std::uint64_t data_bytes = object->data_bytes;
+  const std::uint64_t metadata_bytes = object->metadata_bytes;
+  if (!arena.publishes_copies()) {
+    Published published = arena.publish(request.id, object->extent, data_bytes, metadata_bytes);
+    end_seal(client, *object, request, std::move(published));
+    return Status::ok();
+  }
+  client.set_busy(true);
+  parts_.worker.run([this, key = client.key(), request = std::move(request), extent = object->extent, data_bytes,
+                     metadata_bytes, &arena]() -> StoreWorker::Completion {
+    Published published = arena.publish(request.id, extent, data_bytes, metadata_bytes);
+    return [this, key, request, published = std::move(published)]() {
+      ClientChannel* const channel = parts_.channel(key);
+      if (channel == nullptr) return;  // and the object is not here any more, only in the store
+      end_seal(*channel, *parts_.objects.table().find(request.id), request, published);
+      parts_.answered(*channel);
+    };
+  });
+  return Status::ok();
+}
+
+void Requests::end_seal(ClientChannel& client, Object& object, const SealRequest& request, Published published) {
+  const Status sealed = parts_.objects.seal(request.id, object, std::move(published), request.digest);
   if (!sealed.is_ok()) {
     log_warning("object ", to_hex(request.id), " of a Plasma client cannot be sealed: ", sealed.to_string());
   }
   client.send(seal_reply(request.id, sealed.is_ok() ? Error::kOk : error_of(sealed)));
   if (sealed.is_ok()) parts_.gets.available(request.id);
-  return Status::ok();
 }
 
 Status Requests::abort(ClientChannel& client, const IdBytes& id) {
@@ -311,13 +364,19 @@ void Requests::list(ClientChannel& client) {
 }
 
 void Requests::set_options(ClientChannel& client, const SetOptionsRequest& request) {
+  // Plasma's own server has this answer for options that it does not accept, and none for a name.
+  if (request.client_name.size() > kMaxNameBytes) {
+    log_warning("a Plasma client, ", client.label(), ", wants a name of ", request.client_name.size(),
+                " bytes and is refused: at most ", kMaxNameBytes, " are accepted");
+    return client.send(set_options_reply(Error::kOutOfMemory));
+  }
   Error error = Error::kOk;
   if (request.quota_bytes < 0 ||
       (request.quota_bytes > 0 &&
        !parts_.objects.table().set_quota(client.key(), static_cast<std::uint64_t>(request.quota_bytes)))) {
     error = Error::kOutOfMemory;
   }
-  client.set_label(concat(client.label(), " (", request.client_name, ")"));
+  client.set_name(request.client_name);
   client.send(set_options_reply(error));
 }
 

@@ -44,9 +44,14 @@ class Requests {
   [[nodiscard]] Status create(ClientChannel& client, const CreateRequest& request);
   void created(ClientKey client, const IdBytes& id, const Result<Extent>& extent);
   [[nodiscard]] Status create_and_seal(ClientChannel& client, Batch batch);
-  void fill_and_seal(ClientChannel& client, const Batch& batch, std::vector<Extent> extents);
+  void publish(ClientChannel& client, std::shared_ptr<const Batch> batch, std::vector<Extent> extents);
+  [[nodiscard]] static std::vector<Published> publish_all(Arena& arena, const Batch& batch,
+                                                          const std::vector<Extent>& extents);
+  void end_batch(ClientChannel& client, const Batch& batch, const std::vector<Extent>& extents,
+                 const std::vector<Published>& published);
   void drop(ClientChannel& client, const Batch& batch, std::size_t count);
   [[nodiscard]] Status seal(ClientChannel& client, SealRequest request);
+  void end_seal(ClientChannel& client, Object& object, const SealRequest& request, Published published);
   [[nodiscard]] Status abort(ClientChannel& client, const IdBytes& id);
   void remove(ClientChannel& client, const std::vector<IdBytes>& ids);
   void contains(ClientChannel& client, const IdBytes& id);

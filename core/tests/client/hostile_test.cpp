@@ -215,9 +215,11 @@ TEST(HostileClient, WhatItMayOnlyReadItCannotWrite) {
     EXPECT_NE(::ftruncate(region.get(), 0), 0);
   }
   for (std::uint32_t segment = 0; segment < 4; ++segment) {
-    const Answer denied = client.ask(MessageType::kSegment, to_wire(SegmentRequest{segment, 1}));
-    EXPECT_FALSE(denied.status.is_ok());
-    Answer shown = client.ask(MessageType::kSegment, to_wire(SegmentRequest{segment, 0}));
+    for (const std::uint8_t access : {kLeaseAccess, kIsolatedAccess}) {
+      const Answer denied = client.ask(MessageType::kSegment, to_wire(SegmentRequest{segment, access}));
+      EXPECT_FALSE(denied.status.is_ok());
+    }
+    Answer shown = client.ask(MessageType::kSegment, to_wire(SegmentRequest{segment, kReadAccess}));
     if (!shown.status.is_ok()) continue;
     ASSERT_EQ(shown.fds.size(), 1U);
     EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, shown.fds[0].get(), 0), MAP_FAILED);

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "client/support.h"
 #include "os/process.h"
@@ -60,6 +61,50 @@ TEST_F(LeasedObjects, ARangeStaysLeasedIfItsSealIsRefused) {
     EXPECT_EQ(sealed.is_leased, expected != Code::kOk);
     if (sealed.is_leased) client->return_lease(range);
   }
+}
+
+// Leases and seals an object; returns where it is.
+std::pair<std::uint32_t, std::uint32_t> seal_in_segment(Client& client, ObjectSpec object) {
+  object.session = client.open_session("scope", "", std::nullopt, {}).take();
+  const LeasedRange range = client.lease(kRangeBytes, 64, kLeaseMs, {}).take();
+  const InPlaceSeal sealed = client.seal_in_place(range, object, std::array{kRangeBytes}, {});
+  EXPECT_TRUE(sealed.status.is_ok()) << sealed.status.to_string();
+  return {range.segment(), range.memory->generation};
+}
+
+std::shared_ptr<Client> connect_isolated(const StoreProcess& store) {
+  ConnectOptions options;
+  options.path = store.path();
+  options.isolated_leases = true;
+  return Client::connect(options, {}).take();
+}
+
+TEST_F(LeasedObjects, AnIsolatedSegmentIsPassedOnByItsWriterOrOnceThatIsGone) {
+  auto writer = connect_isolated(store);
+  const auto other = connect_isolated(store);
+  const auto [segment, generation] = seal_in_segment(*writer, object);
+  const auto own = writer->isolated_segment(segment, generation, {});
+  ASSERT_TRUE(own.is_ok()) << own.status().to_string();
+  EXPECT_EQ(other->isolated_segment(segment, generation, {}).code(), Code::kAccessDenied);
+  EXPECT_EQ(writer->isolated_segment(segment, generation + 1, {}).code(), Code::kObjectLost);
+  writer->close();
+  writer.reset();
+  ASSERT_TRUE(eventually([&] { return other->isolated_segment(segment, generation, {}).is_ok(); }));
+  const auto again = other->isolated_segment(segment, generation, {}).take();
+  EXPECT_TRUE(
+      os::Mapping::map(again->fd.get(), 0, again->mapping.bytes(), os::Access::kReadWrite, kSegmentAlign).is_ok());
+}
+
+TEST_F(LeasedObjects, NoOtherSegmentIsPassedOn) {
+  auto writer = connect(store);
+  const auto other = connect_isolated(store);
+  const auto [segment, generation] = seal_in_segment(*writer, object);
+  EXPECT_EQ(other->isolated_segment(segment, generation, {}).code(), Code::kAccessDenied);
+  writer->close();
+  writer.reset();
+  // It goes to whoever leases next.
+  ASSERT_TRUE(eventually([&] { return json_number(client->status({}).take(), "leased_bytes") == 0; }));
+  EXPECT_EQ(other->isolated_segment(segment, generation, {}).code(), Code::kAccessDenied);
 }
 
 }  // namespace

@@ -43,6 +43,11 @@ bool LiveSegments::is_writer(std::uint32_t segment, std::uint32_t client) const 
   return writer.client == client && writer.token != 0;
 }
 
+bool LiveSegments::may_pass_on(std::uint32_t segment, std::uint32_t client) const {
+  const SegmentWriterRef writer = table_.writer(segment);
+  return writer.isolated && (writer.token == 0 || writer.client == client);
+}
+
 bool LiveSegments::may_write_again(std::uint32_t segment, const SegmentWriterRef& client) const {
   const SegmentState state = table_.state(segment);
   return (state == SegmentState::kLeased || state == SegmentState::kReturned) && is_last_writer(client, segment);

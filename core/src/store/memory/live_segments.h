@@ -69,6 +69,9 @@ class LiveSegments {
   // Whether nothing is lost with it, though its writer may have to ask for another one.
   [[nodiscard]] bool is_droppable(std::uint32_t segment, const LiveSegment& entry) const;
   [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const;  // only a live segment has one
+  // Whether the client may let others map it writable, even after it has returned the segment: it is isolated, and this
+  // client was its last writer, or that one is gone.
+  [[nodiscard]] bool may_pass_on(std::uint32_t segment, std::uint32_t client) const;
   // Whether the client may write there without access to anyone else's data: it is the writer, or was the last one
   // before unmapping it, and asks for memory of the same isolation.
   [[nodiscard]] bool may_write_again(std::uint32_t segment, const SegmentWriterRef& client) const;

@@ -153,6 +153,9 @@ class SegmentPool {
   [[nodiscard]] bool is_writer(std::uint32_t segment, std::uint32_t client) const {  // only a live segment has one
     return live_.is_writer(segment, client);
   }
+  [[nodiscard]] bool may_pass_on(std::uint32_t segment, std::uint32_t client) const {  // of a live segment
+    return live_.may_pass_on(segment, client);
+  }
 
  private:
   // Guarded by the daemon's thread. Each refers to some of those before it.
