@@ -188,4 +188,5 @@ def run_on() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield start
     for process in running:
         process.kill()
-        process.communicate(timeout=30)
+        with process:  # closes its pipes, and waits for it
+            pass

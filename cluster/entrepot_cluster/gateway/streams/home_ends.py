@@ -270,7 +270,7 @@ class HomeEnds:
         elif reason is None:
             removed.end.close()
         else:
-            removed.end.abort(reason)
+            removed.end.abort(f"on host {removed.attachment.host}, {reason}")
 
     def heard(self, tokens: list[str]) -> list[str]:
         """Note a sign of life of these ends; return those that are gone.
@@ -304,7 +304,7 @@ class HomeEnds:
             tokens = [token for token, end in self._ends.items() if is_lost(end)]
             lost = [self._ends.pop(token) for token in tokens]
         for each in lost:
-            each.end.abort(f"it is on host {each.attachment.host}, and {why}")
+            each.end.abort(f"it is on host {each.attachment.host}: {why}")
 
 
 def probe(store: Store, stream: int) -> None:

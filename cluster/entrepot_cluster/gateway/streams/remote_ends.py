@@ -49,7 +49,15 @@ class Relayed:
 
 
 class ProcessGone(Exception):
-    """The process has ended, or given up; the message says why."""
+    """The process has ended, or given up.
+
+    Args:
+        error: the relay's, which says why.
+    """
+
+    def __init__(self, error: StreamFailed) -> None:
+        text = str(error)
+        super().__init__(text.partition(" failed: ")[2] or text)
 
 
 class RemoteEnd:
@@ -147,7 +155,7 @@ class RemoteEnd:
             except Timeout:
                 continue
             except StreamFailed as error:
-                raise ProcessGone(str(error)) from error
+                raise ProcessGone(error) from error
             if chunk is None:
                 return None
             self._done, oid, _, pinned = chunk
@@ -160,14 +168,14 @@ class RemoteEnd:
             try:
                 self._raw.chunk_done(self._reader, done)
             except StreamFailed as error:
-                raise ProcessGone(str(error)) from error
+                raise ProcessGone(error) from error
 
     def check_process(self) -> None:
         """Raise ProcessGone if the process has ended or given up."""
         try:
             self._raw.stream_state(self._stream)
         except StreamFailed as error:
-            raise ProcessGone(str(error)) from error
+            raise ProcessGone(error) from error
 
     def tell(self, message: Any) -> None:
         """Put a message for the process."""
@@ -184,11 +192,6 @@ class RemoteEnd:
                 self.check_process()
                 if time.monotonic() > end:
                     raise
-
-    def discard(self) -> None:
-        """It could not be opened at home; the process removes the relays."""
-        self._raw.close_stream_reader(self._reader)
-        self._to_process.abort("it could not be opened")
 
     def run(self, serve: Callable[[], None]) -> None:
         """Serve the process until it is gone; the home learns why, and so does the process."""

@@ -104,24 +104,29 @@ class StreamCalls:
 
     def _attach(self, request: dict[str, Any]) -> dict[str, Any]:
         """Open a writer or a reader at the home, for a process and its relays."""
-        link = self._link(self._instance_of(request["home"]))
+        return self._at_home(self._instance_of(request["home"]), lambda home: self._attach_to(home, request))
+
+    def _attach_to(self, home: Instance, request: dict[str, Any]) -> dict[str, Any]:
         where: dict[str, Any] = {each: request[each] for each in _STREAM}
-        relayed = Relayed(
-            self._sessions.get(request["scope"], request["session"]),
-            request["end"],
-            request["to"],
-            request["from"],
-            request["name"],
-            where,
-        )
-        asked: dict[str, Any] = {each: request[each] for each in ("end", "kind", "keep", "group", "late") if each in request}
+        asked: dict[str, Any] = {
+            each: request[each] for each in ("end", "kind", "keep", "group", "late") if each in request
+        }
         own: dict[str, Any] = {"instance": self._instance, "host": self._host, "address": self._address}
+        link = self._link(home)
         try:
-            end = RemoteWriter(relayed, link) if request["kind"] == "writer" else RemoteReader(relayed, link)
+            answer = link.ask({"do": "attach", **where, **asked, **own})
             try:
-                answer = link.ask({"do": "attach", **where, **asked, **own})
-            except BaseException:
-                end.discard()
+                relayed = Relayed(
+                    self._sessions.get(request["scope"], request["session"]),
+                    request["end"],
+                    request["to"],
+                    request["from"],
+                    request["name"],
+                    where,
+                )
+                end = RemoteWriter(relayed, link) if request["kind"] == "writer" else RemoteReader(relayed, link)
+            except BaseException as error:
+                link.ask({"do": "close", "end": request["end"], "reason": f"its relays could not be opened: {error}"})
                 raise
             with self._lock:
                 self._ends[end.token] = end
@@ -159,13 +164,22 @@ class StreamCalls:
             return True
 
     def _ask(self, home: Instance, request: dict[str, Any]) -> dict[str, Any]:
+        return self._at_home(home, lambda each: self._peers.get(each).stream(request, timeout=_HOME_SECONDS))
+
+    def _at_home(self, home: Instance, ask: Callable[[Instance], dict[str, Any]]) -> dict[str, Any]:
+        """Ask a home something; once more, if its gateway was restarted at another address since."""
         try:
-            return self._peers.get(home).stream(request, timeout=_HOME_SECONDS)
+            return ask(home)
         except InstanceLost:
             raise
         except StoreUnavailable as error:
+            moved = find_instance(
+                self._directory, lambda each: each.id == home.id and each.live and each.addresses != home.addresses
+            )
+            if moved is not None:
+                return ask(moved)
             raise StoreUnavailable(
-                f"stream {request['name']!r} is in the store of host {home.host}, which cannot be reached: {error}"
+                f"the stream is in the store of host {home.host}, which cannot be reached: {error}"
             ) from error
 
     def _instance_of(self, instance: str) -> Instance:

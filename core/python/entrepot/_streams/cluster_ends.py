@@ -151,11 +151,12 @@ class ClusterReader(StreamReader):
                 self._in_hand = None
 
     def close(self) -> None:
-        """As :meth:`StreamReader.close`."""
+        """As :meth:`StreamReader.close`; a gateway or home that does not answer within a second does it later."""
         outgoing = self._relays.outgoing
         if not outgoing.closed:
             try:
                 outgoing.close()
+                self._relays.wait_until_closed()
             except EntrepotError:
                 outgoing.abort()  # the gateway is gone
         self._relays.close()

@@ -12,6 +12,7 @@ are passed on where they lie. One leads from the process to the gateway, the oth
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrepot._client import gateway_calls
@@ -39,6 +40,7 @@ MESSAGES = 64  # in a relay
 CHECK_SECONDS = 5.0  # without a message, before the gateway is asked whether it is there
 ANSWER_SECONDS = 1.0  # a gateway that has not responded for ten seconds is refused by the daemon
 SEND_SECONDS = 15.0  # longer than that
+CLOSE_SECONDS = 1.0  # as the daemon gets for a reader that is closed
 
 
 class Home(NamedTuple):
@@ -227,11 +229,23 @@ class Relays:
 
     def close(self) -> None:
         """Close the relay that leads back; what was received last has been read."""
-        try:
+        with suppress(EntrepotError):  # the relay is gone, or has failed
             self.incoming.ack()
-        except EntrepotError:
-            pass  # the relay is gone, or has failed
         self.incoming.close()
+
+    def wait_until_closed(self) -> None:
+        """Wait a moment until the gateway has closed its end at home; what it puts until then is not read."""
+        deadline = time.monotonic() + CLOSE_SECONDS
+        raw, done = self._store._raw(), self.incoming._in_hand
+        try:
+            while True:
+                wait = max(deadline - time.monotonic(), 0.0)
+                chunk = raw.next_chunk(self.incoming._checked_number(), done, wait)
+                if chunk is None:
+                    return
+                done = chunk[0]
+        except EntrepotError:
+            return  # the relays have been removed, or it takes longer
 
     def _check_gateway(self) -> None:
         try:
