@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.object_source import StoreObjects
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.publication import Publication
+    from entrepot_cluster.gateway.streams.stream_calls import StreamCalls
 
 _PREFETCHES_AT_ONCE = 4
 
@@ -39,7 +40,7 @@ class Calls:
     Args:
         store: a connection to the store, in any session.
         directory: of the cluster.
-        fetcher, publication, peers, source, moving: the gateway's parts.
+        fetcher, publication, peers, source, moving, streams: the gateway's parts.
         own_address: where other gateways reach this one.
     """
 
@@ -52,6 +53,7 @@ class Calls:
         peers: Peers,
         source: StoreObjects,
         moving: MovingObjects,
+        streams: StreamCalls,
         own_address: str,
     ) -> None:
         self._store = store
@@ -71,6 +73,7 @@ class Calls:
             gateway_calls.PREFETCH: self._prefetch,
             gateway_calls.PUBLISH: self._publish,
             gateway_calls.MIGRATE: self._migrate,
+            gateway_calls.STREAM: streams.answer,
         }
 
     def close(self) -> None:

@@ -9,7 +9,9 @@ Parts::
     Gateway ── GatewayServer ── StoreObjects, PeerRequests    what other gateways ask for
        ├────── Calls ── Fetcher ── Peers                      what this store's clients ask for
        ├────── Membership                                     the lease; who else is there
-       └────── Publication ── StoreSnapshots                  what the directory knows of this store
+       ├────── Publication ── StoreSnapshots                  what the directory knows of this store
+       ├────── StreamCalls ── RemoteWriter, RemoteReader      streams of other stores, for this one's clients
+       └────── HomeRequests ── HomeEnds                       streams of this store, for other gateways
 """
 
 from __future__ import annotations
@@ -35,6 +37,10 @@ from entrepot_cluster.gateway.publication import Publication
 from entrepot_cluster.gateway.session_stores import SessionStores
 from entrepot_cluster.gateway.settings import GatewaySettings
 from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
+from entrepot_cluster.gateway.streams.home_ends import HomeEnds
+from entrepot_cluster.gateway.streams.home_requests import HomeRequests
+from entrepot_cluster.gateway.streams.homes import StreamHomes
+from entrepot_cluster.gateway.streams.stream_calls import StreamCalls
 from entrepot_cluster.transport.handshake import Identity
 from entrepot_cluster.transport.server import GatewayServer
 
@@ -75,11 +81,22 @@ class Gateway:
         self._publication = Publication(self._store, self._directory, self._snapshots, self._source)
         self._fetcher = Fetcher(identity.instance, self._directory, self._peers, self._sessions)
         moving = MovingObjects()
+        homes = StreamHomes(identity.instance, self._sessions, self._directory, self._publication)
+        self._home_ends = HomeEnds()
+        home_requests = HomeRequests(
+            identity.instance,
+            homes,
+            self._home_ends,
+            self._sessions,
+            self._directory,
+            self._peers,
+            self._publication,
+        )
         self._server = GatewayServer(
             settings.listen,
             identity,
             self._source,
-            requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving),
+            requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving, home_requests),
             security=settings.security,
             compression=settings.compression,
         )
@@ -91,6 +108,10 @@ class Gateway:
                 "--advertise HOST:PORT"
             )
         self.address = addresses[0]
+        host = settings.host or self._store.host
+        self._streams = StreamCalls(
+            homes, self._sessions, self._directory, self._peers, (identity.instance, host, self.address)
+        )
         self._calls = Calls(
             self._store,
             self._directory,
@@ -99,11 +120,12 @@ class Gateway:
             self._peers,
             self._source,
             moving,
+            self._streams,
             self.address,
         )
         self._membership = Membership(
             self._store,
-            settings.host or self._store.host,
+            host,
             addresses,
             settings.lease_seconds,
             self._directory,
@@ -131,6 +153,7 @@ class Gateway:
             raw.serve_gateway(self._label)
             self._membership.start()
             self._publication.start()
+            self._home_ends.start()
             while not self._stopping.is_set():
                 try:
                     calls = raw.next_calls(CALLS_AT_ONCE, POLL_SECONDS)
@@ -183,6 +206,8 @@ class Gateway:
     def _close(self) -> None:
         with suppress(EntrepotError):
             self._store._raw().serve_gateway("")  # pyright: ignore[reportPrivateUsage]
+        self._streams.close()
+        self._home_ends.stop()
         self._publication.stop()
         self._membership.stop(depart=self._failure is None)
         self._calls.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
 from entrepot.errors import EntrepotError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.moving_objects import MovingObjects
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.publication import Publication
+    from entrepot_cluster.gateway.streams.home_requests import HomeRequests
 
 
 class PeerRequests:
@@ -25,17 +26,28 @@ class PeerRequests:
 
     Args:
         store: a connection to the store, in any session.
-        fetcher, peers, publication, moving: the gateway's parts.
+        fetcher, peers, publication, moving, streams: the gateway's parts.
     """
 
     def __init__(
-        self, store: Store, fetcher: Fetcher, peers: Peers, publication: Publication, moving: MovingObjects
+        self,
+        store: Store,
+        fetcher: Fetcher,
+        peers: Peers,
+        publication: Publication,
+        moving: MovingObjects,
+        streams: HomeRequests,
     ) -> None:
         self._store = store
         self._fetcher = fetcher
         self._peers = peers
         self._publication = publication
         self._moving = moving
+        self._streams = streams
+
+    def stream(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a request about a stream of the store."""
+        return self._streams.answer(request)
 
     def have(self, wanted: Sequence[Wanted]) -> list[Held | None]:
         """Say which of these objects are here."""

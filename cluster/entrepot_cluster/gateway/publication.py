@@ -67,6 +67,8 @@ class Publication:
         self._published = Published()  # guarded by _lock
         self._registration: Registration | None = None  # guarded by _lock
         self._confirmed = False  # guarded by _lock
+        self._held: dict[NameKey, NameEntry] = {}  # names that no object has, see hold_name(); guarded by _lock
+        self._dropped: set[NameKey] = set()  # of those, to be withdrawn; guarded by _lock
         # What publish() has sent since the present listing began, which may have missed it; guarded by _lock
         self._since_listing: set[bytes | NameKey] = set()
         self._listing_seconds = 0.0  # how long listing the store took; of the thread
@@ -126,6 +128,30 @@ class Publication:
         finally:
             self._lock.release()
 
+    def hold_name(self, key: NameKey) -> None:
+        """Publish a name now that no object of the store has, until :meth:`drop_name` or the end of this process.
+
+        Raises:
+            DirectoryUnavailable: it could not be published.
+        """
+        entry = NameEntry(*key, bytes(20), 1)
+        with self._lock:
+            self._held[key] = entry
+            self._since_listing.add(key)
+            self._send(Change([], [entry], [], [], [], []))
+
+    def drop_name(self, key: NameKey) -> None:
+        """Withdraw such a name; if the directory is away, as soon as it is back.
+
+        Raises:
+            DirectoryUnavailable: it was not withdrawn yet.
+        """
+        with self._lock:
+            self._held.pop(key, None)
+            self._dropped.add(key)
+            self._since_listing.add(key)
+            self._withdraw_dropped()
+
     def stop(self) -> None:
         """End the thread, and wait for it."""
         self._stopping.set()
@@ -165,10 +191,17 @@ class Publication:
         snapshot = self._snapshots.take()
         self._listing_seconds = time.monotonic() - began
         with self._lock:
+            self._withdraw_dropped()
+            snapshot.names.update(self._held)
             self._send(self._published.change_to(snapshot).without(self._since_listing))
             if not self._confirmed and self._registration is not None:
                 self._registration.confirm()
                 self._confirmed = True
+
+    def _withdraw_dropped(self) -> None:
+        """Guarded by _lock."""
+        self._send(Change([], [], [], [], [key for key in self._dropped if key not in self._held], []))
+        self._dropped.clear()
 
     def _send(self, change: Change) -> None:
         """Write a change to the directory, in batches; guarded by _lock."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -155,6 +155,32 @@ class PeerConnections:
         """
         answer = self._request({"op": "discard", "wanted": _packed(wanted)}, timeout)
         return [item is True for item in _list(answer, "discarded", len(wanted))]
+
+    def stream(
+        self,
+        request: dict[str, Any],
+        *,
+        timeout: float | None = None,
+        using: Callable[[Link | None], None] | None = None,
+    ) -> dict[str, Any]:
+        """Ask about a stream of the peer's store.
+
+        Args:
+            request: what the gateway there understands.
+            timeout: as for :meth:`have`.
+            using: called with the connection, so that it can be interrupted; with None when it is free again.
+
+        Raises:
+            EntrepotError: as for :meth:`have`, or as the peer answered.
+        """
+        with self.connected() as link:
+            if using is None:
+                return self._ask(link, {"op": "stream", **request}, timeout)
+            using(link)
+            try:
+                return self._ask(link, {"op": "stream", **request}, timeout)
+            finally:
+                using(None)
 
     def close_idle(self, older_than: float | None = None) -> None:
         """Close connections that have not been used for a while; default: for ``idle_seconds``."""

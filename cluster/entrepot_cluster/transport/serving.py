@@ -217,6 +217,8 @@ class ServerConnection:
         if operation == "ping":
             return {}
         requests = self._services.requests
+        if operation == "stream" and requests is not None:
+            return requests.stream(message)
         if requests is None or operation not in ("have", "pull", "discard"):
             raise InvalidArgument(f"this gateway knows no request {operation!r}")
         wanted = parse_wanted(field(message, "wanted", bytes))

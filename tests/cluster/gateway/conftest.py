@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import entrepot
@@ -156,3 +157,36 @@ def cluster(daemon_in: Callable[..., Any]) -> Iterator[Cluster]:
 def two_hosts(cluster: Cluster) -> tuple[Host, Host]:
     """Two hosts, ``a`` and ``b``."""
     return cluster.host("a"), cluster.host("b")
+
+
+@pytest.fixture(scope="module")
+def lasting_hosts(daemon_in: Callable[..., Any]) -> Iterator[tuple[Host, Host]]:
+    """Two hosts, ``a`` and ``b``, for all tests of a module; their stores and gateways must not be killed."""
+    folder = Path(tempfile.mkdtemp(prefix="ec-"))
+    running = Cluster(folder, daemon_in)
+    yield running.host("a", size="256MiB"), running.host("b", size="256MiB")
+    running.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def run_on() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """``run_on(host, code, *arguments)``: start code with ``store``, connected to a host's; it ends with the test."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(host: Host, code: str, *arguments: object) -> subprocess.Popen[str]:
+        program = f"import os, sys\nimport entrepot\nstore = entrepot.connect({host.address!r})\n" + dedent(code)
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        with process:  # closes its pipes, and waits for it
+            pass

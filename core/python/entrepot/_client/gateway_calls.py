@@ -32,6 +32,7 @@ LOCATE = "locate"
 PUBLISH = "publish"
 MIGRATE = "migrate"
 PREFETCH = "prefetch"
+STREAM = "stream"  # about streams of the cluster; see entrepot._streams.relays
 
 
 class Life(NamedTuple):

@@ -44,6 +44,7 @@ from entrepot.ids import ObjectID
 from entrepot.phrases import count_of, session_phrase
 
 if TYPE_CHECKING:
+    from entrepot import _core
     from entrepot._client.locality import Reading
     from entrepot._client.locality_sets import LocalitySetOrName
     from entrepot._collections.store_access import CollectionStore
@@ -133,6 +134,12 @@ class CollectionBuilder:
                     self._appended += 1
                     return index
         raise InvalidArgument(f"a collection can have at most {MAX_MEMBERS} members")
+
+    def describe(self, value: Any, oid: ObjectID) -> _core.Item:
+        """Return an item of a value with a member's description, for another store, which gives it its index."""
+        traits, node, encoder = self._encode(value)
+        tree = pack_tree(member_node(MemberMeta(self.name, 0, str(oid), traits), node), encoder.inlined)
+        return (oid.binary, self._store._session_number, False, True, "", tree, encoder.buffers)
 
     def extend(self, values: Iterable[Any]) -> list[int]:
         """Append several values one after the other; return their indexes."""

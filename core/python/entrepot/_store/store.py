@@ -33,6 +33,7 @@ from entrepot._codecs.blob import BlobWriter, blob_tree
 from entrepot._store import object_info, objects
 from entrepot._store.access import access_to
 from entrepot._store.objects import ObjectAccess, to_item
+from entrepot.cluster_sessions import cluster_session
 from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, ObjectStrings, inlined_bytes
 from entrepot.durable import Durable
 from entrepot.errors import InvalidArgument, ObjectNotFound
@@ -479,6 +480,7 @@ class Store:
         keep: bool | None = None,
         create: bool = True,
         replace: bool = False,
+        cluster: bool | None = None,
     ) -> Stream:
         """Open the stream of this name in this session, through which running tasks pass values to running tasks.
 
@@ -504,28 +506,29 @@ class Store:
                 collection of them. Default: False.
             create: whether it is created if it does not exist.
             replace: start a new one. If one exists, its writers and readers get ``StreamFailed``.
+            cluster: whether it is one stream on all hosts of the cluster (docs/cluster.md), in sessions of the same
+                scope and name. Default: if the session was opened with ``cluster=True``.
 
         Raises:
             ObjectNotFound: it does not exist, and ``create`` is False.
+            InstanceLost: the stream of the cluster was in a store that is lost; ``replace=True`` starts a new one.
+            DirectoryUnavailable: the cluster's directory, which knows where the stream is, does not answer.
             InvalidArgument: a malformed argument, or another value than it was opened with before.
             ObjectExists: with ``keep``: a collection of this name has members.
             StoreFull: there are 1,024 streams, none of which is over.
             VersionMismatch: the daemon is too old for ``capacity_bytes``.
-            StoreUnavailable: the daemon cannot be reached.
+            StoreUnavailable: the daemon cannot be reached; for a stream of the cluster, also: this store has no
+                gateway, or it or the other store's does not answer.
         """
-        from entrepot._streams.stream import Stream  # here, because most processes use none
+        from entrepot._streams.cluster_stream import open_cluster_stream  # here, because most processes use none
+        from entrepot._streams.stream import Stream, StreamArguments
 
-        return Stream(
-            self,
-            name,
-            capacity=capacity,
-            capacity_bytes=capacity_bytes,
-            writers=writers,
-            groups=groups,
-            keep=keep,
-            create=create,
-            replace=replace,
-        )
+        given = StreamArguments(capacity, capacity_bytes, writers, groups, keep, create, replace)
+        if cluster is None:
+            is_shared = cluster_session(self._session.client, self.scope, self.session_name) is not None
+        else:
+            is_shared = arguments.checked_boolean("cluster", cluster)
+        return open_cluster_stream(self, name, given) if is_shared else Stream(self, name, given)
 
     # --- names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from entrepot._client.arguments import checked_boolean, checked_integer, checked_name
@@ -18,6 +19,61 @@ if TYPE_CHECKING:
 _EXISTING, _ANY, _NEW = 0, 1, 2
 _MAX_NUMBER = 1 << 16  # of capacity and writers; the store checks both
 _MAX_BYTES = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamArguments:
+    """What ``Store.stream`` is given beside a name; see there."""
+
+    capacity: SupportsIndex | None = None
+    capacity_bytes: SupportsIndex | str | None = None
+    writers: SupportsIndex | None = None
+    groups: Iterable[str] = ()
+    keep: bool | None = None
+    create: bool = True
+    replace: bool = False
+
+    def checked(self) -> dict[str, Any]:
+        """Return them as the daemon gets them.
+
+        Raises:
+            InvalidArgument: one of them is malformed.
+        """
+        if isinstance(self.groups, str):
+            raise InvalidArgument(
+                f"groups must be a sequence of names, but got the string {self.groups!r}: pass [{self.groups!r}]"
+            )
+        groups = [checked_name(group) for group in self.groups]
+        keeps = None if self.keep is None else checked_boolean("keep", self.keep)
+        replaces = checked_boolean("replace", self.replace)
+        nbytes = self.capacity_bytes
+        return {
+            "how": _NEW if replaces else _ANY if checked_boolean("create", self.create) else _EXISTING,
+            "capacity": _positive("capacity", "the capacity of a stream in chunks", self.capacity),
+            "writers": _positive("writers", "the number of a stream's writers", self.writers),
+            "keeps": keeps,
+            "groups": groups,
+            "capacity_bytes": _positive(
+                "capacity_bytes",
+                "the capacity of a stream in bytes",
+                parse_size(nbytes) if isinstance(nbytes, str) else nbytes,
+                _MAX_BYTES,
+            ),
+        }
+
+    @classmethod
+    def from_checked(cls, request: dict[str, Any]) -> StreamArguments:
+        """The arguments of which :meth:`checked` returned this."""
+        how = request["how"]
+        return cls(
+            capacity=request["capacity"] or None,
+            capacity_bytes=request["capacity_bytes"] or None,
+            writers=request["writers"] or None,
+            groups=request["groups"],
+            keep=request["keeps"],
+            create=how != _EXISTING,
+            replace=how == _NEW,
+        )
 
 
 class Stream:
@@ -40,45 +96,21 @@ class Stream:
 
     __slots__ = ("_number", "_store", "capacity", "capacity_bytes", "keep", "name", "writers")
 
-    def __init__(
-        self,
-        store: StreamStore,
-        name: str,
-        *,
-        capacity: SupportsIndex | None,
-        capacity_bytes: SupportsIndex | str | None,
-        writers: SupportsIndex | None,
-        groups: Iterable[str],
-        keep: bool | None,
-        create: bool,
-        replace: bool,
-    ) -> None:
+    def __init__(self, store: StreamStore, name: str, arguments: StreamArguments) -> None:
         self._store = store
         self.name = checked_name(name)
-        if isinstance(groups, str):
-            raise InvalidArgument(
-                f"groups must be a sequence of names, but got the string {groups!r}: pass [{groups!r}]"
-            )
-        group_names = [checked_name(group) for group in groups]
-        keeps = None if keep is None else checked_boolean("keep", keep)
-        replaces = checked_boolean("replace", replace)
-        how = _NEW if replaces else _ANY if checked_boolean("create", create) else _EXISTING
-        if keeps and replaces:
+        request = arguments.checked()
+        if arguments.keep and arguments.replace:
             store.collection(name).discard()
         self._number, self.capacity, self.writers, self.keep, created, nbytes = store._raw().open_stream(
             store._session_number,
             self.name,
-            how,
-            _positive("capacity", "the capacity of a stream in chunks", capacity),
-            _positive("writers", "the number of a stream's writers", writers),
-            keeps,
-            group_names,
-            _positive(
-                "capacity_bytes",
-                "the capacity of a stream in bytes",
-                parse_size(capacity_bytes) if isinstance(capacity_bytes, str) else capacity_bytes,
-                _MAX_BYTES,
-            ),
+            request["how"],
+            request["capacity"],
+            request["writers"],
+            request["keeps"],
+            request["groups"],
+            request["capacity_bytes"],
         )
         self.capacity_bytes = nbytes or None
         if created and self.keep and store.collection(name).indexes():
@@ -87,6 +119,11 @@ class Stream:
                 f"the chunks of stream {name!r} are to be kept as collection {name!r}, which has members already: "
                 "choose another name, discard() the collection, or pass replace=True"
             )
+
+    @property
+    def number(self) -> int:
+        """The daemon's number of it."""
+        return self._number
 
     def writer(self) -> StreamWriter:
         """Open one of the stream's writers, for this process; a context manager that closes it.

@@ -12,6 +12,7 @@ from entrepot._streams.stream_end import checked_number
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
+    from entrepot import _core
     from entrepot._collections.builder import CollectionBuilder
     from entrepot._streams.store_access import StreamStore
 
@@ -72,9 +73,12 @@ class StreamWriter:
             if self._members is not None:
                 return self._put_member(self._members, value, wait)
             oid, self._next = self._next, ObjectID.random()
-            item = self._store._item(value, oid, True)
+            item = self._new_item(value, oid)
             raw.put_chunk(number, self._next.binary, item, memory_wait, wait)
         return oid
+
+    def _new_item(self, value: Any, oid: ObjectID) -> _core.Item:
+        return self._store._item(value, oid, True)
 
     def _put_member(self, members: CollectionBuilder, value: Any, wait: float) -> ObjectID:
         oid = members.member_id(members.append(value))
