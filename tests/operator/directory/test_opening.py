@@ -36,5 +36,5 @@ def test_without_credentials_it_says_where_they_were_sought(tmp_path: Path, monk
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(InvalidArgument, match="kubeconfig|\\.kube"):
+    with pytest.raises(InvalidArgument, match=r"kubeconfig|\.kube"):
         open_directory("kubernetes:///main")
