@@ -2,12 +2,14 @@
 
 Loads objects that are spread over instances, and reports how much space an object takes, how fast they are published,
 how long a look-up takes beside a round trip of the same server that does nothing, and how long a listing takes. etcd
-has its default settings, so its default quota of 2 GiB as well; Redis keeps everything in memory.
+has its default settings, so its default quota of 2 GiB as well; Redis keeps everything in memory. With ``--kinds
+kubernetes``, the server is a Kubernetes control plane (tests/kubecp), meant for ``--instances 100``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import statistics
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from entrepot_cluster.directory import Directory
 
 SERVERS = ROOT / "tests" / "cluster" / "directory" / "servers"
+CONTROL_PLANE = ROOT / "tests" / "kubecp"
 KINDS = ("etcd", "redis", "embedded")
+KUBERNETES = "kubernetes"
 QUOTA = 2 << 30  # etcd's default
 GOAL_OBJECTS = 10_000_000
 GOAL_LOOKUP_SECONDS = 5e-3
@@ -73,7 +77,9 @@ def add_directory(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--objects", type=int, default=100_000, help="default 100000")
     parser.add_argument("--instances", type=int, default=1000, help="default 1000")
     parser.add_argument("--lookups", type=int, default=5000, help="default 5000")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="default: all")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=[*KINDS, KUBERNETES], default=list(KINDS), help="default: all but kubernetes"
+    )
     parser.set_defaults(run=run)
 
 
@@ -180,6 +186,15 @@ def _servers(kind: str) -> Iterator[tuple[str, Any]]:
         with tempfile.TemporaryDirectory(prefix="dir-") as folder:
             yield f"embedded://{folder}/benchmark", None
         return
+    if kind == KUBERNETES:
+        sys.path.insert(0, str(CONTROL_PLANE))
+        from control_plane import create_control_plane
+        from entrepot_operator import crds
+
+        with create_control_plane() as plane:
+            plane.install(crds.definitions())
+            yield f"kubernetes://{plane.namespace('stores')}/benchmark?kubeconfig={plane.kubeconfig}", plane
+        return
     sys.path.insert(0, str(SERVERS))
     from directory_servers import running
 
@@ -219,6 +234,8 @@ def _raw(kind: str, server: Any, directory: Directory) -> Callable[[], object]:
         import redis
 
         return redis.Redis("127.0.0.1", server.port).ping
+    if kind == KUBERNETES:
+        return partial(server.request, "GET", "/version")
     return lambda: directory._backend.read([b"none"])
 
 
@@ -231,6 +248,8 @@ def _space(kind: str, url: str, server: Any) -> int:
 
         info: Any = redis.Redis("127.0.0.1", server.port).info("memory")
         return int(info["used_memory"])
+    if kind == KUBERNETES:  # the resources as the API server stores them: as JSON
+        return sum(len(json.dumps(item)) for item in server.listed("/apis/entrepot.dev/v1alpha1/directoryshards"))
     import urllib3
 
     # etcd writes to its file ten times a second, or every 10,000 operations.
@@ -246,7 +265,8 @@ def _space(kind: str, url: str, server: Any) -> int:
 def _memory(server: Any) -> int:
     if server is None:
         return 0
-    text = Path(f"/proc/{server.pid}/statm").read_text(encoding="ascii")
+    pid = server.pids["apiserver"] if hasattr(server, "pids") else server.pid
+    text = Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
     return int(text.split()[1]) * os.sysconf("SC_PAGESIZE")
 
 

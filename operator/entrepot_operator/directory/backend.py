@@ -264,24 +264,30 @@ class KubernetesBackend:
                 return False
             if not changes:
                 return True
-            try:
-                for change in changes:
-                    self._carry_out(change, term)
-            except Changed:
-                self._copy.touch()  # so that the copy has to show what was changed, by others and here
-                self._copy.catch_up()
-                continue
-            self._copy.touch()
-            return True
+            written: dict[str, int] = {}
+            for change in changes:
+                name = shards.shard_name(self._name, change.number, change.index)
+                try:
+                    written[name] = self._carry_out(name, change, term)
+                except Changed:
+                    # The next plan is made when the copy shows what somebody else has written, and this call.
+                    found = self._requests.get(shard_path(self._namespace, name))
+                    written[name] = 0 if found is None else int(found["metadata"]["resourceVersion"])
+                    self._copy.wait_for(written)
+                    break
+            else:
+                self._copy.touch()
+                return True
         raise AssertionError  # tries() raises
 
-    def _carry_out(self, change: ShardChange, term: int | None) -> None:
+    def _carry_out(self, name: str, change: ShardChange, term: int | None) -> int:
+        """Write or delete a shard; returns its version, or 0."""
         base = change.base
-        path = shard_path(self._namespace, shards.shard_name(self._name, change.number, change.index))
+        path = shard_path(self._namespace, name)
         if not change.entries and change.number is not None:
             if base is not None:
                 self._requests.delete(path, str(base.version))
-            return
+            return 0
         if term is None:
             term = 0 if base is None else base.term
         version = None if base is None else base.version
@@ -292,9 +298,10 @@ class KubernetesBackend:
                 f"{len(manifest['spec']['entries'])} bytes, and may take {shards.MAX_PACKED_BYTES}; use etcd or Redis"
             )
         if base is None:
-            self._requests.create(shard_path(self._namespace), manifest)
+            written = self._requests.create(shard_path(self._namespace), manifest)
         else:
-            self._requests.replace(path, manifest)
+            written = self._requests.replace(path, manifest)
+        return int(written["metadata"]["resourceVersion"])
 
     def _lease_of(self, number: int) -> str:
         return f"the lease of instance number {number:08x} of directory {self._name!r}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections.abc import Mapping
 
 from entrepot.errors import DirectoryUnavailable, EntrepotError
 
@@ -117,6 +118,12 @@ class DirectoryCopy:
                 f"the directory in Kubernetes did not show the changes up to version {head.version} within "
                 f"{self._timeout:g} s: {problem or 'the watch of DirectoryShards lags behind'}"
             )
+
+    def wait_for(self, versions: Mapping[str, int]) -> None:
+        """Wait, not for long, until the copy shows shards at versions or later ones."""
+        self.shards.wait_until(
+            lambda: all(self.shards.version_of(name) >= version for name, version in versions.items()), LAG_SECONDS
+        )
 
     def _refused(self) -> bool:
         problem = self._informers[0].problem

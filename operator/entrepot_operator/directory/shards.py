@@ -163,7 +163,8 @@ def parse_shard(cluster: str, resource: Mapping[str, Any]) -> Shard | None:
 def pack(entries: Mapping[bytes, bytes]) -> str:
     """Pack entries into text."""
     flat = [part for item in sorted(entries.items()) for part in item]
-    return base64.b64encode(bytes([_FORMAT]) + zlib.compress(msgpack.packb(flat), _LEVEL)).decode("ascii")
+    packed: bytes = msgpack.Packer().pack(flat)
+    return base64.b64encode(bytes([_FORMAT]) + zlib.compress(packed, _LEVEL)).decode("ascii")
 
 
 def unpack(text: str) -> dict[bytes, bytes]:

@@ -148,6 +148,14 @@ class ShardView:
         with self._changed:
             return self._control
 
+    def version_of(self, name: str) -> int:
+        """The version of a shard; 0: there is none."""
+        with self._changed:
+            shard = self._shards.get(name)
+            if shard is None and self._control is not None and self._control.name == name:
+                shard = self._control
+            return 0 if shard is None else shard.version
+
     def shards_of(self, number: int) -> list[Shard]:
         """An instance's shards, by their index."""
         with self._changed:

@@ -33,7 +33,12 @@ def put_store(cluster: Any, namespace: str, name: str, port: int) -> None:
         "image": "entrepot:1",
         "capacity": "64Mi",
         "nodeSelector": {"pool": "gw"},
-        "cluster": {"directory": f"kubernetes:///{name}", "tokenSecret": {"name": "shared"}, "port": port},
+        "cluster": {
+            "directory": f"kubernetes:///{name}",
+            "tokenSecret": {"name": "shared"},
+            "port": port,
+            "options": ["--lease-seconds=300"],  # longer than this machine may be busy with something else
+        },
     }
     manifest = {"apiVersion": "entrepot.dev/v1alpha1", "kind": "Store", "metadata": {"name": "main"}, "spec": spec}
     store = cluster.apply(resource_path("stores", namespace, "main"), manifest)

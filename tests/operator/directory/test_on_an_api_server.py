@@ -22,6 +22,7 @@ from entrepot_cluster.directory import (
     SessionEntry,
     open_directory,
 )
+from entrepot_cluster.directory.codec import encode_place, place_prefix
 from entrepot_operator import install_manifests
 from entrepot_operator.directory import leases, requests, shards
 from entrepot_operator.directory.backend import KubernetesBackend
@@ -208,6 +209,28 @@ def test_what_is_followed_goes_on_after_broken_connections_and_an_outage(
         watch.close()
     with pytest.raises(DirectoryUnavailable, match="does not respond"):
         generations(reader)
+
+
+def test_what_a_restored_backup_lacks_is_forgotten(open_it: Open, join: Join, name: str) -> None:
+    """A copy that has seen what the server has no longer, as after a restore of its etcd, is read again."""
+    directory = open_it()
+    registration = join(directory, 1)
+    registration.publish([PlaceEntry(OID, 1, 1)])
+    assert generations(directory) == [1]  # the copy has seen all of that
+    copy = backend_of(directory)._copy
+    restarts = copy._informers[0].restarts
+    (shard,) = copy.shards.shards_of(registration._lease.number)
+    later = shard.version + 1_000_000
+    lost_entry = {place_prefix(OID): encode_place(PlaceEntry(OID, 9, 1), 1, later)}
+    lost_shard = shards.shard_manifest(name, shard.number, shard.index, shard.term, lost_entry, later)
+    lost_head = shards.head_manifest(name, "later", version=later)
+    seen = copy.shards.head()
+    assert seen is not None
+    for manifest, uid in ((lost_shard, shard.uid), (lost_head, seen.uid)):
+        manifest["metadata"]["uid"] = uid
+        copy.shards.change(manifest, gone=False)
+    assert generations(directory) == [1]
+    assert copy._informers[0].restarts > restarts
 
 
 def until_it_responds(ask: Callable[[], Any]) -> Any:

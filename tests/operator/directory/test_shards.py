@@ -47,7 +47,7 @@ def test_what_is_packed_comes_out_again(entries: dict[bytes, bytes]) -> None:
 
 
 def _packed(value: Any, *, cut: int = 0) -> str:
-    raw = b"\x01" + zlib.compress(msgpack.packb(value))
+    raw = b"\x01" + zlib.compress(msgpack.Packer().pack(value))
     return base64.b64encode(raw[: len(raw) - cut]).decode()
 
 
