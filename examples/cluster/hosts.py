@@ -108,8 +108,8 @@ class ClusterHost:
 
 
 def _with_descendants(roots: list[psutil.Process]) -> list[psutil.Process]:
-    found: list[psutil.Process] = []
+    members: list[psutil.Process] = []
     for root in roots:
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += [root, *root.children(recursive=True)]
-    return found
+            members += [root, *root.children(recursive=True)]
+    return members

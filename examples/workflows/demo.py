@@ -65,12 +65,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--timeout", type=float, default=300.0, help="time limit of a task in seconds; default 300")
     options = parser.parse_args(arguments)
-    for given, known, kind in (
+    for given, available, kind in (
         (options.transports, NAMES, "transport"),
         (options.workflows, tuple(WORKFLOWS), "workflow"),
     ):
-        for unknown in (name for name in given if name not in known):
-            parser.error(f"unknown {kind} {unknown!r}; available: {', '.join(known)}")
+        for unknown in (name for name in given if name not in available):
+            parser.error(f"unknown {kind} {unknown!r}; available: {', '.join(available)}")
     for name in ("rounds", "hosts", "workers", "timeout"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, not {getattr(options, name)}")
