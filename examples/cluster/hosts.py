@@ -22,7 +22,7 @@ from examples.failover.tasks import HOST_VARIABLE
 from examples.flights.processes import Child
 from examples.flights.runs import MIB, ROOT
 
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 SLOTS = 1  # tasks that a host runs at a time, so that both hosts get some
 
 
