@@ -22,7 +22,7 @@ from examples.failover.tasks import HOST_VARIABLE
 from examples.flights.processes import Child
 from examples.flights.runs import MIB, ROOT
 
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 SLOTS = 1  # tasks that a host runs at a time, so that both hosts get some
 
 
@@ -108,8 +108,8 @@ class ClusterHost:
 
 
 def _with_descendants(roots: list[psutil.Process]) -> list[psutil.Process]:
-    found: list[psutil.Process] = []
+    members: list[psutil.Process] = []
     for root in roots:
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += [root, *root.children(recursive=True)]
-    return found
+            members += [root, *root.children(recursive=True)]
+    return members

@@ -7,6 +7,7 @@ import json
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -126,13 +127,13 @@ def running(config: RunConfig, services: Services) -> Iterator[CeleryCluster]:
     variables = config.environment() | settings(config, services, port)
 
     def host(stack: ExitStack, name: str, nbytes: int) -> ClusterHost:
-        made = stack.enter_context(ClusterHost(name, config.work, services.directory, nbytes, variables))
-        made.start()
-        return made
+        return stack.enter_context(ClusterHost(name, config.work, services.directory, nbytes, variables))
 
     with ExitStack() as stack:
         control = host(stack, CONTROL, CONTROL_BYTES)
         workers = {name: host(stack, name, capacity_bytes(config.scale)) for name in WORKERS}
+        threads = stack.enter_context(ThreadPoolExecutor(len(workers) + 1))
+        list(threads.map(ClusterHost.start, (control, *workers.values())))
         parts = {
             name: stack.enter_context(
                 Child(
@@ -145,10 +146,11 @@ def running(config: RunConfig, services: Services) -> Iterator[CeleryCluster]:
             )
             for name in ("api-server", "scheduler", "dag-processor")
         }
+        started = [threads.submit(worker.start_worker) for worker in workers.values()]
         api = AirflowApi(port)
         dags: Sequence[str] = [dag_id(name) for name in TRANSPORTS]
         parts["scheduler"].wait_for(api.is_healthy, "a healthy scheduler", START_TIMEOUT)
         parts["dag-processor"].wait_for(lambda: api.has_loaded(dags), f"the DAGs {', '.join(dags)}", START_TIMEOUT)
-        for worker in workers.values():
-            worker.start_worker()
+        for worker_start in started:
+            worker_start.result()
         yield CeleryCluster(config, api, parts["scheduler"], workers)

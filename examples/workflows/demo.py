@@ -33,8 +33,11 @@ from examples.workflows.registry import WORKFLOWS
 from examples.workflows.transports import LABELS, NAMES
 
 # A store's usual segment is a sixteenth of it, and each process that writes gets one: the store is as large as needed.
+# What is alive at most, at scale 1: on each host all features of the citation graph or all predictions, and several
+# values of the parts that are worked on there.
 STORE_BYTES = 32 * MIB
-STORE_BYTES_PER_SCALE = 96 * MIB  # of all hosts together, at scale 1
+STORE_BYTES_PER_PART = 4 * MIB
+STORE_BYTES_PER_OWN_PART = 14 * MIB
 TOLERANCE = 1e-9
 
 
@@ -62,12 +65,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--timeout", type=float, default=300.0, help="time limit of a task in seconds; default 300")
     options = parser.parse_args(arguments)
-    for given, known, kind in (
+    for given, available, kind in (
         (options.transports, NAMES, "transport"),
         (options.workflows, tuple(WORKFLOWS), "workflow"),
     ):
-        for unknown in (name for name in given if name not in known):
-            parser.error(f"unknown {kind} {unknown!r}; available: {', '.join(known)}")
+        for unknown in (name for name in given if name not in available):
+            parser.error(f"unknown {kind} {unknown!r}; available: {', '.join(available)}")
     for name in ("rounds", "hosts", "workers", "timeout"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, not {getattr(options, name)}")
@@ -117,9 +120,10 @@ def environment() -> dict[str, str]:
     return variables | {"PYTHONPATH": os.pathsep.join(part for part in path if part), "PYTHONUNBUFFERED": "1"}
 
 
-def store_bytes(scale: float, host_count: int) -> int:
-    """Capacity of each host's store."""
-    return STORE_BYTES + int(STORE_BYTES_PER_SCALE * scale / host_count)
+def store_bytes(scale: float, host_count: int, workers: int) -> int:
+    """Capacity of each host's store, given the number of hosts and of workers on each."""
+    parts = host_count * workers
+    return STORE_BYTES + int(scale * (STORE_BYTES_PER_PART * parts + STORE_BYTES_PER_OWN_PART * workers))
 
 
 def _run_all(options: argparse.Namespace) -> None:
@@ -145,7 +149,7 @@ def _run_transport(options: argparse.Namespace, net: hosts.Network, transport: s
     tmpfs = Path(tempfile.mkdtemp(prefix="entrepot-workflows-", dir=tmpfs_folder()))
     rows = []
     try:
-        nbytes = store_bytes(options.scale, options.hosts)
+        nbytes = store_bytes(options.scale, options.hosts, options.workers)
         with hosts.running(transport, net, options.workers, nbytes, folder, tmpfs, environment()) as site:
             for name in options.workflows:
                 run = f"{name}-{number}"

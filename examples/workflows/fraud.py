@@ -29,17 +29,17 @@ def transactions(part: Part, _inputs: Mapping[str, Any]) -> dict[str, Value]:
     """A part's transactions; some merchants have more fraud than others."""
     count, random = max(64, int(TRANSACTIONS * part.scale)), part.random(4)
     merchant = (random.random(count) ** 2 * MERCHANTS).astype(np.int32)
-    known = random.random(count) < _FRAUDULENT * (1 + 20 * (merchant % 50 == 0))
+    reported = random.random(count) < _FRAUDULENT * (1 + 20 * (merchant % 50 == 0))
     table = {
         "id": part.index * count + np.arange(count),
         "card": random.integers(0, _cards(part), count),
         "merchant": merchant,
-        "amount": random.lognormal(3, 1, count) * np.where(known, 5, 1),
+        "amount": random.lognormal(3, 1, count) * np.where(reported, 5, 1),
         "time": random.uniform(0, 30 * 86_400, count),
         "country": random.integers(0, 40, count, np.int32),
         "device": random.integers(0, 1 << 40, count),
         "address": random.integers(0, 1 << 32, count),
-        "known": known.astype(np.int8),
+        "known": reported.astype(np.int8),
     }
     return {f"transactions.{part.index}": pa.table(table)}
 
@@ -86,15 +86,15 @@ def propagate(part: Part, inputs: Mapping[str, Any]) -> dict[str, Value]:
     """What a part knows of the merchants."""
     table = inputs[f"enriched.{part.index}"]
     merchant = column(table, "merchant")
-    known = np.bincount(merchant, column(table, "known"), MERCHANTS)
-    return {f"risk.{part.index}": np.stack([known, np.bincount(merchant, minlength=MERCHANTS)])}
+    reported = np.bincount(merchant, column(table, "known"), MERCHANTS)
+    return {f"risk.{part.index}": np.stack([reported, np.bincount(merchant, minlength=MERCHANTS)])}
 
 
 def score(part: Part, inputs: Mapping[str, Any]) -> dict[str, Value]:
     """A score for each transaction."""
     table = inputs[f"enriched.{part.index}"]
-    known, count = np.sum([inputs[name] for name in each("risk", part.count)], axis=0)
-    risk = (known + 1) / (count + 100)
+    reported, count = np.sum([inputs[name] for name in each("risk", part.count)], axis=0)
+    risk = (reported + 1) / (count + 100)
     scores = np.log(risk)[column(table, "merchant")] + column(table, "deviation") + 0.5 * column(table, "night")
     kept = table.select(["id", "card", "merchant", "amount", "known"])
     return {f"scored.{part.index}": kept.append_column("score", pa.array(scores))}
@@ -104,13 +104,13 @@ def report(part: Part, inputs: Mapping[str, Any]) -> Answer:
     """How many of the known cases are among the hundredth with the highest scores."""
     tables = [inputs[name] for name in each("scored", part.count)]
     scores = np.concatenate([column(table, "score") for table in tables])
-    known = np.concatenate([column(table, "known") for table in tables])
+    reported = np.concatenate([column(table, "known") for table in tables])
     amount = np.concatenate([column(table, "amount") for table in tables])
     limit = np.quantile(scores, 0.99)
     return Answer(
         transactions=len(scores),
-        found=int(known[scores >= limit].sum()),
-        known=int(known.sum()),
+        found=int(reported[scores >= limit].sum()),
+        known=int(reported.sum()),
         suspicious=float(amount[scores >= limit].sum()),
     )
 

@@ -29,7 +29,7 @@ from examples.flights.runs import ROOT
 from examples.workflows import s3_server
 
 _TEST_HELPERS = ROOT / "tests/cluster/network"
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 END_SECONDS = 10.0
 LOOPBACK = "127.0.0.1"
 

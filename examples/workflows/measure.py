@@ -67,12 +67,14 @@ class PeakMemory(threading.Thread):
     """Samples the hosts' memory until the end of a block.
 
     Attributes:
-        peak: the highest sample, in bytes.
+        idle: the sample at the beginning, in bytes.
+        peak: the highest sample.
     """
 
     def __init__(self, site: Site) -> None:
         super().__init__(name="memory", daemon=True)
-        self.peak = 0
+        self.idle = hosts_memory(site)
+        self.peak = self.idle
         self._site = site
         self._ended = threading.Event()
 
@@ -149,7 +151,6 @@ def run_workflow(workflow: Workflow, transport: str, site: Site, scale: float, r
         DemoError: a task failed, or takes too long.
     """
     running = _Run(workflow, transport, site, scale, run, timeout)
-    idle = hosts_memory(site)
     with PeakMemory(site) as memory_used, ThreadPoolExecutor(len(site.workers)) as threads:
         for number in range(len(workflow.stages)):
             running.stage(number, threads)
@@ -163,7 +164,7 @@ def run_workflow(workflow: Workflow, transport: str, site: Site, scale: float, r
         bytes_read=sum(outcome["bytes_read"] for outcome in outcomes),
         bytes_written=sum(outcome["bytes_written"] for outcome in outcomes),
         peak_bytes=memory_used.peak,
-        idle_bytes=idle,
+        idle_bytes=memory_used.idle,
         answer=running.answer,
     )
 
