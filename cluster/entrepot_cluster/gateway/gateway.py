@@ -24,6 +24,7 @@ import entrepot
 from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError, InvalidArgument, StoreUnavailable
 
 from entrepot_cluster.gateway.calls import Calls, error_name
+from entrepot_cluster.gateway.collection_requests import CollectionRequests
 from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
 from entrepot_cluster.gateway.fetcher import Fetcher
 from entrepot_cluster.gateway.membership import Membership
@@ -75,11 +76,12 @@ class Gateway:
         self._publication = Publication(self._store, self._directory, self._snapshots, self._source)
         self._fetcher = Fetcher(identity.instance, self._directory, self._peers, self._sessions)
         moving = MovingObjects()
+        collections = CollectionRequests(self._store, self._sessions, self._peers, self._publication)
         self._server = GatewayServer(
             settings.listen,
             identity,
             self._source,
-            requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving),
+            requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving, collections),
             security=settings.security,
         )
         addresses = settings.advertise or (self._server.address,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
 from entrepot.errors import EntrepotError
@@ -14,6 +14,7 @@ from entrepot_cluster.transport.endpoints import Held, Wanted
 if TYPE_CHECKING:
     from entrepot import Store
 
+    from entrepot_cluster.gateway.collection_requests import CollectionRequests
     from entrepot_cluster.gateway.fetcher import Fetcher
     from entrepot_cluster.gateway.moving_objects import MovingObjects
     from entrepot_cluster.gateway.peers import Peers
@@ -25,17 +26,24 @@ class PeerRequests:
 
     Args:
         store: a connection to the store, in any session.
-        fetcher, peers, publication, moving: the gateway's parts.
+        fetcher, peers, publication, moving, collections: the gateway's parts.
     """
 
     def __init__(
-        self, store: Store, fetcher: Fetcher, peers: Peers, publication: Publication, moving: MovingObjects
+        self,
+        store: Store,
+        fetcher: Fetcher,
+        peers: Peers,
+        publication: Publication,
+        moving: MovingObjects,
+        collections: CollectionRequests,
     ) -> None:
         self._store = store
         self._fetcher = fetcher
         self._peers = peers
         self._publication = publication
         self._moving = moving
+        self._collections = collections
 
     def have(self, wanted: Sequence[Wanted]) -> list[Held | None]:
         """Say which of these objects are here."""
@@ -67,6 +75,10 @@ class PeerRequests:
                 raw_objects.discard(self._store, oid)
             discarded.append(held)
         return discarded
+
+    def collection(self, request: dict[str, Any]) -> Any:
+        """Answer a question about a collection."""
+        return self._collections.answer(request)
 
     def _held(self, item: Wanted) -> Held | None:
         oid = ObjectID(item.id)

@@ -6,7 +6,7 @@ The gateway provides both; ``store_endpoints`` has them for a store. All methods
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from entrepot.errors import EntrepotError
 
@@ -182,4 +182,12 @@ class GatewayRequests(Protocol):
 
     def discard(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Delete these objects from the store; for each, whether it was there."""
+        ...
+
+    def collection(self, request: dict[str, Any]) -> Any:
+        """Answer a question about a collection; question and answer are plain values.
+
+        Raises:
+            EntrepotError: the answer is this error.
+        """
         ...

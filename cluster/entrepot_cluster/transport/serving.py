@@ -208,8 +208,10 @@ class ServerConnection:
         if operation == "ping":
             return {}
         requests = self._services.requests
-        if requests is None or operation not in ("have", "pull", "discard"):
+        if requests is None or operation not in ("have", "pull", "discard", "collection"):
             raise InvalidArgument(f"this gateway knows no request {operation!r}")
+        if operation == "collection":
+            return {"value": requests.collection(field(message, "request", dict))}
         wanted = parse_wanted(field(message, "wanted", bytes))
         if operation == "have":
             return {"held": [_held(item) for item in requests.have(wanted)]}

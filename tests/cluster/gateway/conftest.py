@@ -156,3 +156,13 @@ def cluster(daemon_in: Callable[..., Any]) -> Iterator[Cluster]:
 def two_hosts(cluster: Cluster) -> tuple[Host, Host]:
     """Two hosts, ``a`` and ``b``."""
     return cluster.host("a"), cluster.host("b")
+
+
+@pytest.fixture(scope="module")
+def shared_hosts(daemon_in: Callable[..., Any]) -> Iterator[tuple[Host, Host, Host]]:
+    """Three hosts for all tests of a module, which use names of their own and leave them running."""
+    folder = Path(tempfile.mkdtemp(prefix="ec-"))
+    running = Cluster(folder, daemon_in)
+    yield running.host("a"), running.host("b"), running.host("c")
+    running.stop()
+    shutil.rmtree(folder, ignore_errors=True)
