@@ -190,13 +190,13 @@ class EntrepotIOManager(ConfigurableIOManager):
             return None
         allow_missing = bool((context.definition_metadata or {}).get("allow_missing_partitions", False))
         loaded: dict[str, Any] = {}
-        found = {partition: self._find_asset(context, partition) for partition in partitions}
+        assets = {partition: self._find_asset(context, partition) for partition in partitions}
         # All of them come from other hosts at once, and not one after the other.
-        recorded = [reference for _, reference in found.values() if reference is not None]
+        recorded = [reference for _, reference in assets.values() if reference is not None]
         prefetch_values(recorded, address=self._settings().address)
         for partition in partitions:
             try:
-                loaded[partition] = self._read(context, *found[partition], lambda: None)
+                loaded[partition] = self._read(context, *assets[partition], lambda: None)
             except ObjectNotFound:
                 if not allow_missing:
                     raise

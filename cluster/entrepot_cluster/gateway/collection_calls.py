@@ -62,7 +62,7 @@ class CollectionCalls:
     def _locate_many(self, oids: list[bytes]) -> list[list[Any]]:
         own = self._store.instance_id
         host = next((each.host for each in self._directory.instances() if each.id == own), self._store.host)
-        found: list[list[Any]] = []
+        places: list[list[Any]] = []
         for begin in range(0, len(oids), LOOKUP_IDS):
             part = oids[begin : begin + LOOKUP_IDS]
             for oid, published in zip(part, self._directory.get().places(part), strict=True):
@@ -72,8 +72,8 @@ class CollectionCalls:
                     for each in published.raise_damage()
                     if (it := each.instance).id != own
                 ]
-                found.append([*([] if here is None else [here]), *others])
-        return found
+                places.append([*([] if here is None else [here]), *others])
+        return places
 
     def _place_here(self, oid: bytes, host: str) -> list[Any] | None:
         object_id = ObjectID(oid)

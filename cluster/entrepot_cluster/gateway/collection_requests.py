@@ -129,13 +129,13 @@ class CollectionRequests:
     def _discard(self, request: dict[str, Any], scope: str, session: str, name: str) -> int:
         raw, digest = self._store._raw(), request.get("digest")  # pyright: ignore[reportPrivateUsage]
         oid = ObjectID.derive(scope, session, collection_key(name))
-        found = self._members(scope, session, name) if field(request, "members", bool) else {}
+        members = self._members(scope, session, name) if field(request, "members", bool) else {}
         if raw_objects.generation_of(self._store, oid) is not None and (
             digest is None or self._contents(self._store, oid).digest() == digest
         ):
             raw_objects.discard(self._store, oid)  # before its members: nobody finds one that lacks them
-        delete_all(raw, [member.binary for member in found.values()])
-        return len(found)
+        delete_all(raw, [member.binary for member in members.values()])
+        return len(members)
 
     def _members(self, scope: str, session: str, name: str) -> dict[int, ObjectID]:
         raw = self._store._raw()  # pyright: ignore[reportPrivateUsage]

@@ -80,9 +80,9 @@ def find_instances(directory: DirectoryAccess, ids: Set[str]) -> dict[str, Insta
     """Return those of these instances that the directory knows; it waits for unknown ones as :func:`find_instance`."""
     end = time.monotonic() + JOIN_SECONDS
     while True:
-        known = {each.id: each for each in directory.instances() if each.id in ids}
-        if len(known) == len(ids) or time.monotonic() > end:
-            return known
+        instances = {each.id: each for each in directory.instances() if each.id in ids}
+        if len(instances) == len(ids) or time.monotonic() > end:
+            return instances
         time.sleep(JOIN_SECONDS / 10)
 
 

@@ -263,3 +263,45 @@ def test_an_error_is_raised_at_the_member_that_failed(shared_hosts: Any) -> None
     assert [int(next(members)[0]) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ObjectLost, match="member 3 "):
         next(members)
+
+
+# --- faults
+
+
+@pytest.mark.slow
+def test_a_collection_outlives_gateways_and_the_host_that_sealed_it(
+    cluster: Any, wait_until: Callable[..., None]
+) -> None:
+    a, b, c = [cluster.host(name) for name in "abc"]
+    put(a, "outliving", 0)
+    put(b, "outliving", 1)
+    b.kill_gateway()
+    with pytest.raises(ObjectNotFound, match="lacks 1 of 2 members, at index 1"):
+        c.store.collection("outliving").seal(2)
+    b.start_gateway()
+    sealed = c.store.collection("outliving").seal(2, timeout=60)
+    b.kill_gateway()
+    c.kill()
+    b.start_gateway()  # it publishes the same again, without being asked
+    wait_until(lambda: cluster.instances() == {"a": True, "b": True, "c": False}, "the host to be lost")
+    wait_until(lambda: [place.is_live for place in a.store.locate(sealed.ids[1])] == [True], "the member to be found")
+    assert first_numbers(a.store.get_by_name("outliving")) == [0, 1]
+    assert first_numbers(b.store.get_by_name("outliving")) == [0, 1]
+
+
+@pytest.mark.slow
+def test_without_a_gateway_only_this_host_counts(daemon: Any) -> None:
+    with entrepot.connect(daemon.address) as store:
+        builder = store.collection("alone")
+        for index in range(4):
+            builder.put(part(index), index=index)
+        sealed = builder.seal()
+        sealed.prefetch()
+        sealed.fetch_ahead([0, 1, 2])
+        assert sealed.local() == sealed
+        assert [[place.instance for place in places] for places in sealed.places()] == [[store.instance_id]] * 4
+        assert [len(view) for view in sealed.assign({"one": store.host, "two": store.instance_id}).values()] == [2, 2]
+        store.delete(sealed.ids[2])
+        assert list(sealed.local().positions) == [0, 1, 3]
+        assert sealed.places()[2] == []
+        assert builder.discard() == 3

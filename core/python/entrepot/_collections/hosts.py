@@ -58,17 +58,17 @@ def places_of(
     Without a gateway, only this store is known.
 
     Raises:
-        StoreUnavailable: the gateway or the directory does not answer.
+        DirectoryUnavailable: the directory does not answer.
         Timeout: not in time.
     """
     ids = [contents.id_of(position).binary for position in positions]
     places: list[list[Place]] = []
     for begin in range(0, len(ids), collection_calls.LOCATE_IDS):
         part = ids[begin : begin + collection_calls.LOCATE_IDS]
-        found = collection_calls.locate_many(raw, part, timeout)
-        if found is None:
+        answered = collection_calls.locate_many(raw, part, timeout)
+        if answered is None:
             break
-        places += found
+        places += answered
     for index in range(len(places), len(ids)):  # no gateway
         generation = raw.generation_of(ids[index])
         nbytes = contents.bytes_of(positions[index])

@@ -99,23 +99,23 @@ class MemberGathering:
             ObjectExists: two stores have different values at an index.
         """
         store, raw = self._store, self._store._raw()
-        found: dict[int, GatheredMember] = {}
+        gathered: dict[int, GatheredMember] = {}
         for each in describe_members(raw, store.scope, store.session_name, self._name, range(length)):
-            self._note(found, each, self._own)
-        missing = [index for index in range(length) if index not in found]
+            self._note(gathered, each, self._own)
+        missing = [index for index in range(length) if index not in gathered]
         if missing:
-            self._ask(found, range(length))
-            self._compare(found)
-            missing = [index for index in missing if index not in found]
+            self._ask(gathered, range(length))
+            self._compare(gathered)
+            missing = [index for index in missing if index not in gathered]
         if missing and not wait:
             raise ObjectNotFound(
                 self._describe_missing(missing, length) + ": put them, or seal with a timeout to wait for them"
             )
         if missing:
-            self._wait(found, missing, length, wait)
-        return [found[index] for index in range(length)]
+            self._wait(gathered, missing, length, wait)
+        return [gathered[index] for index in range(length)]
 
-    def _wait(self, found: dict[int, GatheredMember], missing: Sequence[int], length: int, wait: float) -> None:
+    def _wait(self, gathered: dict[int, GatheredMember], missing: Sequence[int], length: int, wait: float) -> None:
         raw, end = self._store._raw(), time.monotonic() + wait
         pending = deque(missing)
         while pending:
@@ -123,15 +123,15 @@ class MemberGathering:
             step = min(left, ASK_AGAIN_SECONDS) if self._cluster.exists else left
             try:
                 raw.get(oid.binary, max(step, 0.001), even_lost=True)  # its producer may be rerunning
-                self._note(found, describe_member(raw, oid, pending[0]), self._own)
+                self._note(gathered, describe_member(raw, oid, pending[0]), self._own)
             except (Timeout, ObjectNotFound) as error:
-                self._ask(found, pending)
-                pending = deque(index for index in pending if index not in found)
+                self._ask(gathered, pending)
+                pending = deque(index for index in pending if index not in gathered)
                 if pending and time.monotonic() >= end:
                     self._raise_timeout(list(pending), length, wait, error)
             else:
                 pending.popleft()
-        self._compare(found)
+        self._compare(gathered)
 
     def _raise_timeout(self, pending: list[int], length: int, wait: float, error: EntrepotError) -> None:
         absent = [index for index in pending if not self._store.exists(self._id(index))]
@@ -143,17 +143,17 @@ class MemberGathering:
     def _id(self, index: int) -> ObjectID:
         return member_id(self._store.scope, self._store.session_name, self._name, index)
 
-    def _note(self, found: dict[int, GatheredMember], description: MemberDescription, instance: str) -> None:
-        member = found.get(description.index)
+    def _note(self, gathered: dict[int, GatheredMember], description: MemberDescription, instance: str) -> None:
+        member = gathered.get(description.index)
         if member is None:
-            member = found[description.index] = GatheredMember(self._id(description.index), description, {})
+            member = gathered[description.index] = GatheredMember(self._id(description.index), description, {})
         member.generations[instance] = description.generation
 
-    def _ask(self, found: dict[int, GatheredMember], indexes: Sequence[int]) -> None:
+    def _ask(self, gathered: dict[int, GatheredMember], indexes: Sequence[int]) -> None:
         """Ask the other stores which of these members they have."""
         for answer, descriptions in self._descriptions(list(indexes)):
             for each in descriptions:
-                self._note(found, each, answer.instance)
+                self._note(gathered, each, answer.instance)
 
     def _descriptions(
         self, indexes: list[int], *, checksums: bool = False
@@ -169,13 +169,13 @@ class MemberGathering:
             described += [(answer, parse_descriptions(answer.value)) for answer in self._heard(answers)]
         return described
 
-    def _compare(self, found: dict[int, GatheredMember]) -> None:
+    def _compare(self, gathered: dict[int, GatheredMember]) -> None:
         """Check that members that several stores have are the same: a rerun task may have been on another host."""
-        several = [index for index, member in found.items() if len(member.generations) > 1]
+        several = [index for index, member in gathered.items() if len(member.generations) > 1]
         if not several:
             return
         raw, scope, session = self._store._raw(), self._store.scope, self._store.session_name
-        mine = [index for index in several if self._own in found[index].generations]
+        mine = [index for index in several if self._own in gathered[index].generations]
         first: dict[int, tuple[int | None, str]] = {
             each.index: (each.checksum, self._own)
             for each in describe_members(raw, scope, session, self._name, mine, checksums=True)
@@ -184,7 +184,10 @@ class MemberGathering:
             for each in descriptions:
                 checksum, instance = first.setdefault(each.index, (each.checksum, answer.instance))
                 if checksum != each.checksum:
-                    hosts = " and ".join(self._cluster.hosts.get(one, one) for one in (instance, answer.instance))
+                    hosts = " and ".join(
+                        self._cluster.hosts.get(each_instance, each_instance)
+                        for each_instance in (instance, answer.instance)
+                    )
                     raise ObjectExists(
                         f"collection {self._name!r} has different values at index {each.index} (object "
                         f"{self._id(each.index)}) on hosts {hosts}: delete one of them there, or discard() the "
