@@ -26,7 +26,7 @@ from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
 from entrepot_io.settings import Settings, copy_mode, reserve_setting, resolve
 from entrepot_io.usage_hints import parse_usage_hints
-from entrepot_io.values import get_by_key, put_value
+from entrepot_io.values import get_by_key, prefetch_values, put_value
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.session_sweeper import sweep
@@ -184,15 +184,19 @@ class EntrepotIOManager(ConfigurableIOManager):
         if not context.has_asset_key:
             return self._load_output(context)
         if not context.has_asset_partitions:
-            return self._load_asset(context, None)
+            return self._read(context, *self._find_asset(context, None), lambda: None)
         partitions = context.asset_partition_keys
         if not partitions:
             return None
         allow_missing = bool((context.definition_metadata or {}).get("allow_missing_partitions", False))
         loaded: dict[str, Any] = {}
+        assets = {partition: self._find_asset(context, partition) for partition in partitions}
+        # All of them come from other hosts at once, and not one after the other.
+        recorded = [reference for _, reference in assets.values() if reference is not None]
+        prefetch_values(recorded, address=self._settings().address)
         for partition in partitions:
             try:
-                loaded[partition] = self._load_asset(context, partition)
+                loaded[partition] = self._read(context, *assets[partition], lambda: None)
             except ObjectNotFound:
                 if not allow_missing:
                     raise
@@ -220,14 +224,14 @@ class EntrepotIOManager(ConfigurableIOManager):
     def _key_of_asset(self, path: Sequence[str], partition: str | None) -> OutputKey:
         return key_of_asset(self._instance, path, partition, explicit_scope=self._settings().scope is not None)
 
-    def _load_asset(self, context: InputContext, partition: str | None) -> Any:
+    def _find_asset(self, context: InputContext, partition: str | None) -> tuple[OutputKey, Reference | None]:
         output_key = self._key_of_asset(context.asset_key.path, partition)
         recorded = None
         if self._instance is not None:
             recorded = recorded_asset(self._instance, context.asset_key, partition)
             if recorded is not None and recorded.key != output_key.key:
                 recorded = None
-        return self._read(context, output_key, recorded, lambda: None)
+        return output_key, recorded
 
     def _load_output(self, context: InputContext) -> Any:
         identifier = context.get_identifier()

@@ -14,6 +14,7 @@ record of where the value was written, that is checked too. Neither ever returns
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
@@ -111,6 +112,60 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
             "attempt returned, or rerun the reader"
         )
     return value
+
+
+def get_values(references: Sequence[Reference], *, address: str | None = None, copy: CopyMode = "never") -> list[Any]:
+    """Read exactly the values that references name; those of other hosts in one request to each of these.
+
+    Args, errors: as for :func:`get_value`.
+    """
+    by_session: dict[tuple[str, str], list[Reference]] = {}
+    for reference in references:
+        by_session.setdefault((reference.scope, reference.session), []).append(reference)
+    for (scope, session), of_session in by_session.items():
+        store = session_store(address, scope, session, None)
+        elsewhere = _elsewhere(store, of_session)
+        if len(elsewhere) > 1 and store.durable is None:  # what cannot be fetched is reported by whoever reads it
+            gateway_calls.fetch_lives(store._raw(), elsewhere)  # pyright: ignore[reportPrivateUsage]
+    return [get_value(reference, address=address, copy=copy) for reference in references]
+
+
+def prefetch_values(references: Sequence[Reference], *, address: str | None = None) -> None:
+    """Start fetching values from other hosts, and loading others from this host's disk, without waiting.
+
+    For whoever knows what a task will read, before it does. Values that are lost, and hosts without a gateway, are
+    ignored: reading reports them.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    by_scope: dict[str, list[Reference]] = {}
+    for reference in references:
+        by_scope.setdefault(reference.scope, []).append(reference)
+    for scope, of_scope in by_scope.items():
+        store = scope_store(address, scope)
+        here = [reference.id for reference in of_scope if _is_in_store(store, reference)]
+        if here:
+            store.prefetch(*here)
+        gateway_calls.prefetch_lives(
+            store._raw(),  # pyright: ignore[reportPrivateUsage]
+            _elsewhere(store, of_scope),
+        )
+
+
+def _elsewhere(store: Store, references: Sequence[Reference]) -> list[tuple[ObjectID, Life]]:
+    """What of this is in other stores, and not here as a copy."""
+    lives: dict[tuple[ObjectID, Life], None] = {}
+    for reference in references:
+        life = Life(reference.instance, reference.generation)
+        place = (reference.scope, reference.session)
+        if (
+            store.instance_id != reference.instance
+            and not _is_in_store(store, reference)
+            and copy_of(store, reference.id, life, place) is None
+        ):
+            lives[reference.id, life] = None
+    return list(lives)
 
 
 def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Reference | None = None) -> Any:

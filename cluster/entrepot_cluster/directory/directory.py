@@ -119,11 +119,13 @@ class Directory:
         instance = Instance(identity, host, tuple(addresses), protocol, started_at)
         return register(self._backend, instance, lease_seconds, highest_sequence, self._table.invalidate)
 
-    def instances(self) -> list[Instance]:
+    def instances(self, *, fresh: bool = False) -> list[Instance]:
         """Return all instances: those that are live, and those that were lost and are remembered.
 
-        What others did in the last second may be missing.
+        What others did in the last second may be missing, unless ``fresh``.
         """
+        if fresh:
+            self._table.refresh()
         self._table.ensure_fresh()
         return sorted(self._table.instances().values(), key=lambda instance: (instance.host, instance.id))
 

@@ -14,6 +14,7 @@ from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, Stor
 from entrepot.ids import ObjectID
 from entrepot.origins import Life, copy_of
 
+from entrepot_cluster.gateway.collection_calls import CollectionCalls
 from entrepot_cluster.gateway.fetcher import Fetcher, find_instance, is_unknown, lost_error
 from entrepot_cluster.gateway.waiting_fetches import WaitingFetches
 from entrepot_cluster.transport.endpoints import Wanted
@@ -66,19 +67,24 @@ class Calls:
         self._own_address = own_address
         self._background = ThreadPoolExecutor(_PREFETCHES_AT_ONCE, thread_name_prefix="prefetch")
         self._waiting = WaitingFetches(fetcher, self._is_here)
+        self._collections = CollectionCalls(store, directory, peers, publication, own_address)
         self._operations: dict[str, Callable[[Any], Any]] = {
             gateway_calls.FETCH_LIFE: self._fetch_life,
+            gateway_calls.FETCH_LIVES: self._fetch_lives,
+            gateway_calls.PREFETCH_LIVES: self._prefetch_lives,
             gateway_calls.RESOLVE: self._resolve,
             gateway_calls.LOCATE: self._locate,
             gateway_calls.PREFETCH: self._prefetch,
             gateway_calls.PUBLISH: self._publish,
             gateway_calls.MIGRATE: self._migrate,
             gateway_calls.STREAM: streams.answer,
+            **self._collections.operations,
         }
 
     def close(self) -> None:
         """Start no further fetches."""
         self._waiting.close()
+        self._collections.close()
         self._background.shutdown(wait=False, cancel_futures=True)
 
     def answer(
@@ -134,6 +140,13 @@ class Calls:
         oid, instance, generation = request
         return self._fetcher.fetch_life(oid, Life(instance, generation)).binary
 
+    def _fetch_lives(self, request: Any) -> list[list[str] | None]:
+        outcomes = self._fetcher.fetch_lives(_lives(request))
+        return [[each.code, str(each)] if isinstance(each, EntrepotError) else None for each in outcomes]
+
+    def _prefetch_lives(self, request: Any) -> None:
+        self._background.submit(self._fetcher.fetch_lives, _lives(request))
+
     def _resolve(self, request: Any) -> bytes:
         """Look up a name in the directory, and fetch what it is bound to."""
         scope, session, name = request
@@ -173,7 +186,7 @@ class Calls:
         ]
 
     def _publish(self, request: Any) -> None:
-        self._publication.publish(request)
+        self._publication.publish(*([request] if isinstance(request, bytes) else request))
 
     # --- migration
 
@@ -222,6 +235,10 @@ class Calls:
             raise InvalidArgument(f"{to} is this store, where the object is already")
         hosts = ", ".join(sorted({each.host for each in instances if each.live})) or "none"
         raise StoreUnavailable(f"no store of host or instance {to!r} is live in the cluster; there are: {hosts}")
+
+
+def _lives(request: Any) -> list[tuple[bytes, Life]]:
+    return [(oid, Life(instance, generation)) for oid, instance, generation in request]
 
 
 def error_name(error: EntrepotError) -> str:

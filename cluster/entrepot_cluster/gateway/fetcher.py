@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -53,11 +53,12 @@ Outcome = ObjectID | EntrepotError
 
 @dataclass(slots=True)
 class _Candidate:
-    """An object that is to be fetched: the places that are left to try, and what happened so far."""
+    """An object that is to be fetched: the places that are left to try, what happened so far, and why it failed."""
 
     oid: bytes
     places: list[Place]
     errors: list[EntrepotError] = field(default_factory=list)
+    failure: EntrepotError | None = None
 
 
 def find_instance(directory: DirectoryAccess, is_wanted: Callable[[Instance], bool]) -> Instance | None:
@@ -72,6 +73,16 @@ def find_instance(directory: DirectoryAccess, is_wanted: Callable[[Instance], bo
             return max(wanted, key=lambda each: each.live)
         if time.monotonic() > end:
             return None
+        time.sleep(JOIN_SECONDS / 10)
+
+
+def find_instances(directory: DirectoryAccess, ids: Set[str]) -> dict[str, Instance]:
+    """Return those of these instances that the directory knows; it waits for unknown ones as :func:`find_instance`."""
+    end = time.monotonic() + JOIN_SECONDS
+    while True:
+        instances = {each.id: each for each in directory.instances() if each.id in ids}
+        if len(instances) == len(ids) or time.monotonic() > end:
+            return instances
         time.sleep(JOIN_SECONDS / 10)
 
 
@@ -150,7 +161,7 @@ class Fetcher:
                     candidates.append(_Candidate(oid, self._newest_life(oid, places.entries)))
                 except EntrepotError as error:
                     mine[oid].set_result(places.damage or error)
-        self._try_places(candidates, lambda: StoreSink(self._sessions), mine)
+        self._fail(self._try_places(candidates, mine), mine)
 
     def _newest_life(self, oid: bytes, places: list[Place]) -> list[Place]:
         """The places of the life that was published last: what an ID without an instance means."""
@@ -167,60 +178,101 @@ class Fetcher:
     # --- exactly one life, as a reference names it
 
     def fetch_life(self, oid: bytes, life: Life) -> ObjectID:
-        """Fetch exactly this life of an object: from its own instance, or from one that has a copy.
-
-        Returns:
-            the ID under which it is here.
-
-        Raises:
-            ObjectLost: no store that can be reached has it any more.
-            StoreFull: it does not fit here.
-            DirectoryUnavailable: nothing is known about its instance.
-        """
-        key = oid + life.instance.encode() + life.generation.to_bytes(8, "big")
-        with self._lock:
-            running = self._running.get(key)
-            future: Future[Outcome] = running or Future()
-            self._running[key] = future
-        if running is None:
-            try:
-                future.set_result(self._fetch_life(oid, life))
-            except EntrepotError as error:
-                future.set_result(error)
-            finally:
-                with self._lock:
-                    del self._running[key]
-                if not future.done():
-                    future.set_result(EntrepotError(f"the fetch of object {oid.hex()} failed; see the gateway's log"))
-        outcome = future.result()
+        """Fetch one life of an object, as :meth:`fetch_lives`; return the ID under which it is here."""
+        (outcome,) = self.fetch_lives([(oid, life)])
         if isinstance(outcome, EntrepotError):
             raise outcome
         return outcome
 
-    def _fetch_life(self, oid: bytes, life: Life) -> Outcome:
-        """From the instance where the life began; if it is not there any more, from one that has a copy."""
-        own = find_instance(self._directory, lambda each: each.id == life.instance)
-        failure: EntrepotError | None = None
-        if own is not None and own.id != self._own_instance and self._directory.may_be_live(own):
-            outcome = self._fetch_from([Place(oid, own, life.generation, 0, b"", 0, None)], life)
-            if not isinstance(outcome, (ObjectLost, ObjectNotFound)):
-                return outcome
-            failure = outcome
-        published = self._directory.get().places([oid])[0]
-        others = [place for place in published.entries if place.instance.id != self._own_instance]
-        copies = [place for place in others if place.life == life]
-        live = [place for place in copies if place.instance != own and self._directory.may_be_live(place.instance)]
-        if live:
-            return self._fetch_from(live, life)
-        if failure is None:
-            failure = published.damage
-        return failure or lost_error(oid, [own] if own is not None else [place.instance for place in copies])
+    def fetch_lives(self, wanted: Sequence[tuple[bytes, Life]]) -> list[Outcome]:
+        """Fetch exactly these lives of objects: each from its own instance, or from one that has a copy.
 
-    def _fetch_from(self, places: list[Place], life: Life) -> Outcome:
-        future: Future[Outcome] = Future()
-        oid = places[0].oid
-        self._try_places([_Candidate(oid, places)], lambda: StoreSink(self._sessions, life=life), {oid: future})
-        return future.result()
+        Returns:
+            for each the ID under which it is here; or ObjectLost: no store that can be reached has it any more;
+            StoreFull: it does not fit here; DirectoryUnavailable: nothing is known about its instance.
+        """
+        keys = [oid + life.instance.encode() + life.generation.to_bytes(8, "big") for oid, life in wanted]
+        mine: dict[bytes, tuple[bytes, Life, Future[Outcome]]] = {}
+        futures: list[Future[Outcome]] = []
+        with self._lock:
+            for key, (oid, life) in zip(keys, wanted, strict=True):
+                running = self._running.get(key)
+                if running is None:
+                    running = self._running[key] = Future()
+                    mine[key] = (oid, life, running)
+                futures.append(running)
+        try:
+            pending = list(mine.values())
+            while pending:  # each ID once in a round, because a sink fetches one life of it
+                round_of = {oid: (life, future) for oid, life, future in reversed(pending)}
+                pending = [each for each in pending if round_of[each[0]][1] is not each[2]]
+                self._fetch_lives(
+                    {oid: life for oid, (life, _) in round_of.items()},
+                    {oid: future for oid, (_, future) in round_of.items()},
+                )
+        finally:
+            with self._lock:
+                for key in mine:
+                    del self._running[key]
+            for oid, _, future in mine.values():
+                if not future.done():  # an error of this module
+                    future.set_result(EntrepotError(f"the fetch of object {oid.hex()} failed; see the gateway's log"))
+        return [future.result() for future in futures]
+
+    def _fetch_lives(self, lives: dict[bytes, Life], outcomes: dict[bytes, Future[Outcome]]) -> None:
+        """From the instances where the lives began; what is not there any more, from those that have a copy."""
+        try:
+            origins = find_instances(self._directory, {life.instance for life in lives.values()})
+        except EntrepotError as error:
+            self._fail(dict.fromkeys(lives, error), outcomes)
+            return
+        candidates = [
+            _Candidate(oid, [Place(oid, origin, life.generation, 0, b"", 0, None)])
+            for oid, life in lives.items()
+            if (origin := origins.get(life.instance)) is not None
+            and origin.id != self._own_instance
+            and self._directory.may_be_live(origin)
+        ]
+        failures = self._try_places(candidates, outcomes, lives)
+        final = {k: error for k, error in failures.items() if not isinstance(error, (ObjectLost, ObjectNotFound))}
+        self._fail(final, outcomes)
+        left = [oid for oid in lives if not outcomes[oid].done()]
+        for begin in range(0, len(left), LOOKUP_IDS):
+            self._fetch_copies(left[begin : begin + LOOKUP_IDS], lives, origins, failures, outcomes)
+
+    def _fetch_copies(
+        self,
+        oids: list[bytes],
+        lives: dict[bytes, Life],
+        origins: dict[str, Instance],
+        failures: dict[bytes, EntrepotError],
+        outcomes: dict[bytes, Future[Outcome]],
+    ) -> None:
+        try:
+            published = self._directory.get().places(oids)
+        except EntrepotError as error:
+            self._fail(dict.fromkeys(oids, error), outcomes)
+            return
+        candidates: list[_Candidate] = []
+        for oid, places in zip(oids, published, strict=True):
+            origin, others = origins.get(lives[oid].instance), (self._own_instance, lives[oid].instance)
+            copies = [place for place in places.entries if place.life == lives[oid]]
+            live = [
+                place
+                for place in copies
+                if place.instance.id not in others and self._directory.may_be_live(place.instance)
+            ]
+            if live:
+                candidates.append(_Candidate(oid, live))
+            else:
+                lost = [origin] if origin is not None else [place.instance for place in copies]
+                outcomes[oid].set_result(failures.get(oid) or places.damage or lost_error(oid, lost))
+        self._fail(self._try_places(candidates, outcomes, lives), outcomes)
+
+    @staticmethod
+    def _fail(errors: dict[bytes, EntrepotError], outcomes: dict[bytes, Future[Outcome]]) -> None:
+        for oid, error in errors.items():
+            outcomes[oid].set_result(error)
 
     def pull(self, wanted: Sequence[Wanted], peer: PeerConnections) -> list[EntrepotError | None]:
         """Fetch objects from one peer, with their names: they are to be moved here.
@@ -249,23 +301,37 @@ class Fetcher:
     def _try_places(
         self,
         candidates: list[_Candidate],
-        new_sink: Callable[[], StoreSink],
         outcomes: dict[bytes, Future[Outcome]],
-    ) -> None:
-        """Fetch each object from its first place; what fails there from the next; and so on."""
-        while candidates:
+        lives: dict[bytes, Life] | None = None,
+    ) -> dict[bytes, EntrepotError]:
+        """Fetch each object from its first place; what fails there from the next; and so on.
+
+        Returns:
+            why some could not be fetched. The outcomes of the others are set as soon as they are here, because
+            somebody may wait for one of them alone.
+        """
+
+        def transfer(group: list[_Candidate]) -> None:
+            self._transfer(group, StoreSink(self._sessions, lives=lives, arrived=arrived))
+
+        def arrived(oid: bytes, target: ObjectID) -> None:
+            if not outcomes[oid].done():  # received again after the connection broke
+                outcomes[oid].set_result(target)
+
+        left = candidates
+        while left := [each for each in left if not outcomes[each.oid].done() and each.failure is None]:
             by_instance: dict[str, list[_Candidate]] = defaultdict(list)
-            for candidate in candidates:
+            for candidate in left:
                 by_instance[candidate.places[0].instance.id].append(candidate)
             groups = list(by_instance.values())
             # The last group in this thread: most fetches have only one.
-            transfers = [self._pool.submit(self._transfer, group, new_sink(), outcomes) for group in groups[:-1]]
-            self._transfer(groups[-1], new_sink(), outcomes)
-            for transfer in transfers:
-                transfer.result()
-            candidates = [candidate for candidate in candidates if not outcomes[candidate.oid].done()]
+            transfers = [self._pool.submit(transfer, group) for group in groups[:-1]]
+            transfer(groups[-1])
+            for running in transfers:
+                running.result()
+        return {each.oid: each.failure for each in candidates if each.failure is not None}
 
-    def _transfer(self, group: list[_Candidate], sink: StoreSink, outcomes: dict[bytes, Future[Outcome]]) -> None:
+    def _transfer(self, group: list[_Candidate], sink: StoreSink) -> None:
         instance = group[0].places[0].instance
         wanted = [Wanted(candidate.oid, candidate.places[0].generation or None) for candidate in group]
         errors = self._receive(wanted, instance, sink)
@@ -275,15 +341,14 @@ class Fetcher:
                 errors = self._receive(wanted, moved, sink)
         for candidate, error in zip(group, errors, strict=True):
             place = candidate.places.pop(0)
-            target = sink.targets.get(candidate.oid)
-            if error is None and target is not None:
-                outcomes[candidate.oid].set_result(target)
-            elif isinstance(error, StoreFull):  # here: another place does not help
-                outcomes[candidate.oid].set_result(error)
-            else:
-                candidate.errors.append(error or ObjectLost("it was not received"))
-                if not candidate.places:
-                    outcomes[candidate.oid].set_result(_failure(candidate, place.instance))
+            if candidate.oid in sink.targets:
+                continue
+            if isinstance(error, StoreFull):  # here: another place does not help
+                candidate.failure = error
+                continue
+            candidate.errors.append(error or ObjectLost("it was not received"))
+            if not candidate.places:
+                candidate.failure = _failure(candidate, place.instance)
 
     def _receive(self, wanted: list[Wanted], instance: Instance, sink: StoreSink) -> list[EntrepotError | None]:
         try:

@@ -26,6 +26,7 @@ import entrepot
 from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError, InvalidArgument, StoreUnavailable
 
 from entrepot_cluster.gateway.calls import Calls, error_name
+from entrepot_cluster.gateway.collection_requests import CollectionRequests
 from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
 from entrepot_cluster.gateway.fetcher import Fetcher
 from entrepot_cluster.gateway.membership import Membership
@@ -92,11 +93,14 @@ class Gateway:
             self._peers,
             self._publication,
         )
+        collections = CollectionRequests(self._store, self._sessions, self._peers, self._publication)
         self._server = GatewayServer(
             settings.listen,
             identity,
             self._source,
-            requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving, home_requests),
+            requests=PeerRequests(
+                self._store, self._fetcher, self._peers, self._publication, moving, home_requests, collections
+            ),
             security=settings.security,
             compression=settings.compression,
         )

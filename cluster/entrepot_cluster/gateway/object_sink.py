@@ -8,7 +8,7 @@ large ──allocate()──▶ allocated ──commit()──▶ sealed, and it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -65,19 +65,28 @@ class StoreSink:
 
     Args:
         sessions: connections to the store's sessions.
-        life: fetch exactly this life, under another ID if its own holds other content here. Default: an object that is
-            here meanwhile, whichever, is as good.
+        lives: by ID, fetch exactly this life, under another ID if its own holds other content here. Of those without
+            one, an object that is here meanwhile, whichever, is as good.
         moves: an object gets the names that it has where it comes from, as far as they are free here; one whose ID
             holds anything but a copy of it here is refused with ObjectExists.
+        arrived: called with the ID of each object that is here now, and the ID that it has here.
 
     Attributes:
         targets: IDs under which objects are here now, by their own; filled as they arrive.
     """
 
-    def __init__(self, sessions: SessionStores, *, life: Life | None = None, moves: bool = False) -> None:
+    def __init__(
+        self,
+        sessions: SessionStores,
+        *,
+        lives: Mapping[bytes, Life] | None = None,
+        moves: bool = False,
+        arrived: Callable[[bytes, ObjectID], None] | None = None,
+    ) -> None:
         self._sessions = sessions
-        self._life = life
+        self._lives = lives or {}
         self._moves = moves
+        self._arrived = arrived
         self.targets: dict[bytes, ObjectID] = {}  # each key is set by one thread
 
     # --- small objects
@@ -153,20 +162,25 @@ class StoreSink:
             if self._moves:
                 self._check_copy(store, oid, envelope)
                 self._bind(store, oid, envelope)
-            elif self._life is not None:
-                local_id = copy_of(store, oid, self._life)
-                target = alias(oid, self._life, (envelope.scope, envelope.session))
+            elif (life := self._lives.get(header.id)) is not None:
+                local_id = copy_of(store, oid, life)
+                target = alias(oid, life, (envelope.scope, envelope.session))
             if local_id is not None:
-                self.targets[header.id] = local_id
+                self._note(header.id, local_id)
                 return None
         return Incoming(oid, target, store, envelope)
 
     def _refused(self, incoming: Incoming, error: EntrepotError) -> EntrepotError | None:
         """What an error of a seal means. Other content that was sealed under the ID since is as good, or is not."""
-        if not isinstance(error, ObjectExists) or self._life is not None or self._moves:
+        if not isinstance(error, ObjectExists) or incoming.oid.binary in self._lives or self._moves:
             return error
-        self.targets[incoming.oid.binary] = incoming.oid
+        self._note(incoming.oid.binary, incoming.oid)
         return None
+
+    def _note(self, oid: bytes, target: ObjectID) -> None:
+        self.targets[oid] = target
+        if self._arrived is not None:
+            self._arrived(oid, target)
 
     def _record(self, sealed: list[tuple[Incoming, int]]) -> EntrepotError | None:
         """Record the origins of objects of one session. Without that, a reference would not find them."""
@@ -184,7 +198,7 @@ class StoreSink:
         for incoming, _ in sealed:
             if self._moves:
                 self._bind(store, incoming.target, incoming.envelope)
-            self.targets[incoming.oid.binary] = incoming.target
+            self._note(incoming.oid.binary, incoming.target)
         return None
 
     @staticmethod

@@ -14,6 +14,7 @@ from entrepot_cluster.transport.endpoints import Held, Wanted
 if TYPE_CHECKING:
     from entrepot import Store
 
+    from entrepot_cluster.gateway.collection_requests import CollectionRequests
     from entrepot_cluster.gateway.fetcher import Fetcher
     from entrepot_cluster.gateway.moving_objects import MovingObjects
     from entrepot_cluster.gateway.peers import Peers
@@ -26,7 +27,7 @@ class PeerRequests:
 
     Args:
         store: a connection to the store, in any session.
-        fetcher, peers, publication, moving, streams: the gateway's parts.
+        fetcher, peers, publication, moving, streams, collections: the gateway's parts.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class PeerRequests:
         publication: Publication,
         moving: MovingObjects,
         streams: HomeRequests,
+        collections: CollectionRequests,
     ) -> None:
         self._store = store
         self._fetcher = fetcher
@@ -44,6 +46,7 @@ class PeerRequests:
         self._publication = publication
         self._moving = moving
         self._streams = streams
+        self._collections = collections
 
     def stream(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a request about a stream of the store."""
@@ -79,6 +82,10 @@ class PeerRequests:
                 raw_objects.discard(self._store, oid)
             discarded.append(held)
         return discarded
+
+    def collection(self, request: dict[str, Any]) -> Any:
+        """Answer a question about a collection."""
+        return self._collections.answer(request)
 
     def _held(self, item: Wanted) -> Held | None:
         oid = ObjectID(item.id)

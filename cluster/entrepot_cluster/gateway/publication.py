@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from entrepot import raw_objects
 from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectNotFound
 from entrepot.ids import ObjectID
+from entrepot.phrases import count_of
 
 from entrepot_cluster.directory import model
 from entrepot_cluster.directory.errors import InstanceForgotten, InstanceSuperseded
@@ -91,40 +92,36 @@ class Publication:
             self._registration = registration
             self._confirmed = False
 
-    def publish(self, oid: bytes) -> None:
-        """Publish an object now, with its names, and keep it published as long as the store has it.
+    def publish(self, *oids: bytes) -> None:
+        """Publish objects now, with their names, and keep them published as long as the store has them.
 
         Raises:
-            ObjectNotFound: it is not in the store.
-            DirectoryUnavailable: it could not be published now; it will be later.
+            ObjectNotFound: one of them is not in the store; none is published then.
+            DirectoryUnavailable: they could not be published now; they will be later.
         """
-        object_id = ObjectID(oid)
-        generation = raw_objects.generation_of(self._store, object_id)
-        if generation is None:
-            raise ObjectNotFound(f"no object {object_id} is sealed in the store of host {self._store.host}")
-        self._snapshots.add_explicit(oid, generation)
-        belonging = self._source.look_up(object_id)
-        nbytes = raw_objects.entry_of(self._store, object_id).nbytes
-        lives = self._source.lives(object_id, generation, belonging.scope, belonging.session)
-        origin = lives[0] if len(lives) > 1 else None
-        session = model.session_reference(belonging.scope, belonging.session)
+        entries = [self._entry(ObjectID(oid)) for oid in oids]
+        for entry, _ in entries:
+            self._snapshots.add_explicit(entry.oid, entry.generation)
         if not self._lock.acquire(timeout=LOCK_SECONDS):
             raise DirectoryUnavailable(
-                f"object {object_id} could not be published within {LOCK_SECONDS:g} s: other changes are being written "
-                "to the directory; it will be published after them"
+                f"{count_of(len(oids), 'object')} could not be published within {LOCK_SECONDS:g} s: other changes are "
+                "being written to the directory; they will be published after them"
             )
         try:
-            entry = PlaceEntry(oid, generation, nbytes, session, self._published.sequence_of(oid, generation), origin)
-            keys = [
-                (belonging.scope, belonging.session, name)
-                for name in belonging.names
-                if not name.startswith(OWN_PREFIX)
+            published = self._published
+            places = [
+                replace(entry, sequence=published.sequence_of(entry.oid, entry.generation)) for entry, _ in entries
             ]
             names = [
-                NameEntry(*key, oid, generation, self._published.sequence_of_name(key, oid, generation)) for key in keys
+                NameEntry(
+                    *key, entry.oid, entry.generation, published.sequence_of_name(key, entry.oid, entry.generation)
+                )
+                for entry, keys in entries
+                for key in keys
             ]
-            self._since_listing.update([oid, *keys])
-            self._send(Change([entry], names, [], [], [], []))
+            self._since_listing.update(entry.oid for entry, _ in entries)
+            self._since_listing.update(key for _, keys in entries for key in keys)
+            self._send(Change(places, names, [], [], [], []))
         finally:
             self._lock.release()
 
@@ -151,6 +148,22 @@ class Publication:
             self._dropped.add(key)
             self._since_listing.add(key)
             self._withdraw_dropped()
+
+    def _entry(self, oid: ObjectID) -> tuple[PlaceEntry, list[NameKey]]:
+        """An object as it is published, and its names."""
+        generation = raw_objects.generation_of(self._store, oid)
+        if generation is None:
+            raise ObjectNotFound(f"no object {oid} is sealed in the store of host {self._store.host}")
+        belonging = self._source.look_up(oid)
+        nbytes = raw_objects.entry_of(self._store, oid).nbytes
+        lives = self._source.lives(oid, generation, belonging.scope, belonging.session)
+        session = model.session_reference(belonging.scope, belonging.session)
+        keys = [(belonging.scope, belonging.session, each) for each in belonging.names]
+        origin = lives[0] if len(lives) > 1 else None
+        return (
+            PlaceEntry(oid.binary, generation, nbytes, session, 0, origin),
+            [key for key in keys if not key[2].startswith(OWN_PREFIX)],
+        )
 
     def stop(self) -> None:
         """End the thread, and wait for it."""

@@ -187,3 +187,11 @@ class GatewayRequests(Protocol):
     def stream(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a request about a stream of the store; what it may ask is the gateway's."""
         ...
+
+    def collection(self, request: dict[str, Any]) -> Any:
+        """Answer a question about a collection; question and answer are plain values.
+
+        Raises:
+            EntrepotError: the answer is this error.
+        """
+        ...

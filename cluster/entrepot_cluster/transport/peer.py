@@ -182,6 +182,14 @@ class PeerConnections:
             finally:
                 using(None)
 
+    def collection(self, request: dict[str, Any], *, timeout: float | None = None) -> Any:
+        """Have the peer answer a question about a collection, see :mod:`entrepot_cluster.gateway.collection_requests`.
+
+        Raises:
+            EntrepotError: as for :meth:`have`, or as the peer answered.
+        """
+        return self._request({"op": "collection", "request": request}, timeout).get("value")
+
     def close_idle(self, older_than: float | None = None) -> None:
         """Close connections that have not been used for a while; default: for ``idle_seconds``."""
         limit = time.monotonic() - (self._idle_seconds if older_than is None else older_than)

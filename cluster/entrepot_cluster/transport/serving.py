@@ -217,10 +217,12 @@ class ServerConnection:
         if operation == "ping":
             return {}
         requests = self._services.requests
-        if operation == "stream" and requests is not None:
-            return requests.stream(message)
-        if requests is None or operation not in ("have", "pull", "discard"):
+        if requests is None or operation not in ("have", "pull", "discard", "stream", "collection"):
             raise InvalidArgument(f"this gateway knows no request {operation!r}")
+        if operation == "stream":
+            return requests.stream(message)
+        if operation == "collection":
+            return {"value": requests.collection(field(message, "request", dict))}
         wanted = parse_wanted(field(message, "wanted", bytes))
         if operation == "have":
             return {"held": [_held(item) for item in requests.have(wanted)]}

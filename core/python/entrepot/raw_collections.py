@@ -6,6 +6,7 @@ name.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from entrepot._codecs.encoding import codec_registry
 from entrepot._collections.collection import Collection
 from entrepot._collections.members import packed_contents, put_contents
 from entrepot._collections.metadata import Contents, MemberMeta, collection_key, member_node, pack_index, parse_contents
+from entrepot._collections.positions import pack
 from entrepot.codec import Decoder, Encoder, pack_tree, unpack_tree
 from entrepot.collection_plugins import collection_plugin
 from entrepot.ids import ObjectID
@@ -34,14 +36,18 @@ def contents_in(tree: bytes, buffers: Sequence[bytes | memoryview]) -> Contents:
 
 
 def slice_contents(part: Collection) -> tuple[ObjectID, Contents]:
-    """Return ID and contents for a collection with exactly the members of a slice.
+    """Return ID and contents for a collection with exactly the members of a slice or selection.
 
     Its name identifies the original and the members: ``orders[1:3]``.
     """
     contents, positions = part._contents, part.positions  # pyright: ignore[reportPrivateUsage]
-    # A descending range that includes the first member has stop -1, which in a slice would mean the last one.
-    stop = "" if positions.step < 0 and positions.stop < 0 else str(positions.stop)
-    name = f"{contents.name}[{positions.start}:{stop}{'' if positions.step == 1 else f':{positions.step}'}]"
+    if isinstance(positions, range):
+        # A descending range that includes the first member has stop -1, which in a slice would mean the last one.
+        stop = "" if positions.step < 0 and positions.stop < 0 else str(positions.stop)
+        which = f"{positions.start}:{stop}{'' if positions.step == 1 else f':{positions.step}'}"
+    else:
+        which = f"{len(positions)} selected, {hashlib.blake2b(bytes(pack(positions)), digest_size=8).hexdigest()}"
+    name = f"{contents.name}[{which}]"
     oid = ObjectID.derive(contents.scope, contents.session, collection_key(name))
     traits = changed(contents.traits, rows=part.rows)
     index = pack_index(part.ids, part.sizes, part.row_counts)

@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Protocol
 
 import numpy as np
 from entrepot.errors import InvalidArgument
 
 DEFAULT_BLOCKS = 8
+
+
+class Announce(Protocol):
+    """Learns which members are about to be read."""
+
+    def __call__(self, members: list[int], /, *, max_members: int) -> None: ...
 
 
 class BlockShuffle:
@@ -23,17 +30,25 @@ class BlockShuffle:
         counts: rows of each member.
         blocks: how many members are open at a time; with all members, the order is completely random.
         seed: the same seed gives the same sequence of orders; None: seeded by the system.
+        announce: called with the members that are about to be opened, the next first, and their number.
 
     Raises:
         InvalidArgument: ``blocks`` is less than 1.
     """
 
-    def __init__(self, counts: Sequence[int], blocks: int = DEFAULT_BLOCKS, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        counts: Sequence[int],
+        blocks: int = DEFAULT_BLOCKS,
+        seed: int | None = None,
+        announce: Announce | None = None,
+    ) -> None:
         if blocks < 1:
             raise InvalidArgument(f"a shuffled order needs 1 or more open members at a time, but got blocks={blocks}")
         self._counts = list(counts)
         self._blocks = blocks
         self._seed = np.random.SeedSequence(seed).entropy
+        self._announce = announce
         self._epoch = 0
 
     def __len__(self) -> int:
@@ -53,6 +68,8 @@ class BlockShuffle:
         members = random.permutation(len(self._counts))
         for at in range(0, len(members), self._blocks):
             open_members = members[at : at + self._blocks]
+            if self._announce is not None:  # these, and those that will be opened while these are read
+                self._announce(members[at : at + 2 * self._blocks].tolist(), max_members=2 * self._blocks)
             rows = np.concatenate(
                 [np.arange(starts[member], starts[member] + self._counts[member]) for member in open_members]
             )

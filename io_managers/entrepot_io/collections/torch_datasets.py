@@ -18,6 +18,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.utils.data import Dataset  # pyright: ignore[reportMissingImports]
 
 from entrepot_io.collections.block_shuffle import DEFAULT_BLOCKS, BlockShuffle
+from entrepot_io.collections.fetch_ahead import FetchAhead
 
 if TYPE_CHECKING:
     from entrepot import Collection
@@ -34,11 +35,13 @@ class MemberDataset(Dataset):  # type: ignore[misc]
     def __init__(self, collection: Collection, transform: Callable[[Any], Any] | None) -> None:
         self._collection = collection
         self._transform = transform
+        self._ahead = FetchAhead(collection)
 
     def __len__(self) -> int:
         return len(self._collection)
 
     def __getitem__(self, index: int) -> Any:
+        self._ahead.reading(index)
         item = torch.as_tensor(self._collection.get(index, copy="on_write"))
         return item if self._transform is None else self._transform(item)
 
@@ -57,6 +60,7 @@ class RowDataset(Dataset):  # type: ignore[misc]
         self._ends = list(accumulate(collection.row_counts or []))
         self._member_cache: OrderedDict[int, Any] = OrderedDict()  # members by number, least recently used first
         self._max_cached_members = 1
+        self._ahead: FetchAhead | None = FetchAhead(collection)  # None: the sampler knows the order, and does it
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -68,14 +72,16 @@ class RowDataset(Dataset):  # type: ignore[misc]
 
         Args:
             blocks: how many members, in random order, have their rows shuffled together. Each worker holds this many,
-                and they cannot be evicted meanwhile, so choose it according to the store's capacity.
+                and they cannot be evicted meanwhile, so choose it according to the store's capacity. Those of the next
+                ones that are on other hosts are fetched meanwhile.
             seed: the same seed gives the same sequence of orders; None: seeded by the system.
 
         Raises:
             InvalidArgument: ``blocks`` is less than 1.
         """
-        order = BlockShuffle(self._collection.row_counts or [], blocks, seed)
+        order = BlockShuffle(self._collection.row_counts or [], blocks, seed, self._collection.fetch_ahead)
         self._max_cached_members = blocks
+        self._ahead = None
         return order
 
     def __getitem__(self, index: int) -> Any:
@@ -113,5 +119,7 @@ class RowDataset(Dataset):  # type: ignore[misc]
         else:
             while len(self._member_cache) >= self._max_cached_members:  # release before get
                 self._member_cache.popitem(last=False)
+            if self._ahead is not None:
+                self._ahead.reading(number)
             self._member_cache[number] = self._collection.get(number)
         return self._member_cache[number]

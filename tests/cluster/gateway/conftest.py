@@ -190,3 +190,13 @@ def run_on() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.kill()
         with process:  # closes its pipes, and waits for it
             pass
+
+
+@pytest.fixture(scope="module")
+def shared_hosts(daemon_in: Callable[..., Any]) -> Iterator[tuple[Host, Host, Host]]:
+    """Three hosts for all tests of a module, which use names of their own and leave them running."""
+    folder = Path(tempfile.mkdtemp(prefix="ec-"))
+    running = Cluster(folder, daemon_in)
+    yield running.host("a"), running.host("b"), running.host("c")
+    running.stop()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -74,6 +74,19 @@ def test_a_slice_is_saved_as_a_collection_of_its_members(
     assert [len(member) for member in store.get(oid)] == [len(member) for member in part]
 
 
+def test_a_selection_is_saved_as_a_collection_of_its_members(
+    store: entrepot.Store, other: entrepot.Store, folder: Any
+) -> None:
+    part = _arrays(store).select([4, 0, 1])
+    assert store.save(part, folder("part")).objects == 1 + 3
+    oid = other.load(folder("part"))
+    assert isinstance(oid, entrepot.ObjectID)
+    restored = other.get(oid)
+    assert restored.name.startswith("arrays[3 selected, ")
+    assert restored.ids == part.ids
+    assert [int(member[0]) for member in restored] == [4, 0, 1]
+
+
 def test_a_slice_of_what_was_made_anew_is_saved_anew(store: entrepot.Store, other: entrepot.Store, folder: Any) -> None:
     store.save(_arrays(store)[1:3], folder("part"))
     builder = store.collection("arrays")

@@ -6,14 +6,18 @@ Payloads are msgpack. A gateway that does not know an operation says so, with ``
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgpack
 
 from entrepot.errors import (
+    BY_CODE,
     CorruptData,
     DirectoryUnavailable,
+    EntrepotError,
     InvalidArgument,
     ObjectNotFound,
     StoreUnavailable,
@@ -27,12 +31,16 @@ if TYPE_CHECKING:
 
 FETCH = "fetch"  # objects given by ID alone; sent by the C++ client; an empty payload: do not wait for their seal
 FETCH_LIFE = "fetch_life"
+FETCH_LIVES = "fetch_lives"
+PREFETCH_LIVES = "prefetch_lives"
 RESOLVE = "resolve"
 LOCATE = "locate"
 PUBLISH = "publish"
 MIGRATE = "migrate"
 PREFETCH = "prefetch"
 STREAM = "stream"  # about streams of the cluster; see entrepot._streams.relays
+PUBLISH_IDS = 10_000  # in one call
+FETCH_LIVES_IDS = 4096
 
 
 class Life(NamedTuple):
@@ -78,6 +86,31 @@ def fetch_life(raw: _core.Client, oid: ObjectID, instance: str, generation: int)
         raise CorruptData(f"the gateway's answer about object {oid} cannot be read: {answer!r}") from error
 
 
+def fetch_lives(raw: _core.Client, lives: Sequence[tuple[ObjectID, Life]]) -> list[EntrepotError | None] | None:
+    """Fetch exactly these lives of objects, in one request to each store that has some; as :func:`fetch_life`.
+
+    Returns:
+        for each why it could not be fetched; None: it is here, for :func:`entrepot.origins.copy_of` to find. None
+        instead of a list: there is no gateway, or one of an earlier release.
+    """
+    errors: list[EntrepotError | None] = []
+    for begin in range(0, len(lives), FETCH_LIVES_IDS):
+        part = [[oid.binary, *life] for oid, life in lives[begin : begin + FETCH_LIVES_IDS]]
+        try:
+            answer = call(raw, FETCH_LIVES, part, 0)
+        except (StoreUnavailable, VersionMismatch):
+            return None
+        errors += [None if each is None else BY_CODE.get(each[0], EntrepotError)(each[1]) for each in answer]
+    return errors
+
+
+def prefetch_lives(raw: _core.Client, lives: Sequence[tuple[ObjectID, Life]]) -> None:
+    """Start fetching exactly these lives of objects, without waiting for them; does nothing if there is no gateway."""
+    with suppress(StoreUnavailable, VersionMismatch):
+        for begin in range(0, len(lives), FETCH_LIVES_IDS):
+            call(raw, PREFETCH_LIVES, [[oid.binary, *life] for oid, life in lives[begin : begin + FETCH_LIVES_IDS]], 0)
+
+
 def resolve_elsewhere(
     raw: _core.Client, scope: str, session: str, name: str, timeout: float
 ) -> tuple[ObjectID | None, bool]:
@@ -109,15 +142,20 @@ def locate(raw: _core.Client, oid: ObjectID, timeout: float) -> list[Place]:
     return [Place(*fields) for fields in call(raw, LOCATE, oid.binary, timeout)]
 
 
-def publish(raw: _core.Client, oid: ObjectID, timeout: float) -> None:
-    """Publish an object, and wait until the directory has it.
+def publish(raw: _core.Client, oids: Sequence[ObjectID], timeout: float) -> None:
+    """Publish objects, and wait until the directory has them.
 
     Raises:
-        ObjectNotFound: it is not in this store.
-        StoreUnavailable: there is no gateway, or the directory does not answer.
+        ObjectNotFound: one of them is not in this store.
+        StoreUnavailable: there is no gateway.
+        DirectoryUnavailable: the directory does not answer.
         Timeout: not in time.
     """
-    call(raw, PUBLISH, oid.binary, timeout)
+    end = time.monotonic() + timeout
+    for begin in range(0, len(oids), PUBLISH_IDS):
+        ids = [oid.binary for oid in oids[begin : begin + PUBLISH_IDS]]
+        # One alone as gateways of earlier releases know it.
+        call(raw, PUBLISH, ids[0] if len(oids) == 1 else ids, max(end - time.monotonic(), 0.001) if timeout else 0)
 
 
 def migrate(raw: _core.Client, oid: ObjectID, to: str, timeout: float) -> None:

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from entrepot._client import collection_calls
 from entrepot._client.arguments import NAME_MAX_BYTES, checked_name, timeout_seconds
 from entrepot._client.locality import LocalitySet, pack_attributes
 from entrepot._codecs.encoding import codec_registry
 from entrepot._collections.collection import Collection
-from entrepot._collections.members import common_traits, delete_all, object_ids, put_contents
+from entrepot._collections.member_search import find_members
+from entrepot._collections.members import common_traits, delete_all, put_contents
 from entrepot._collections.metadata import (
     MAX_MEMBERS,
-    MEMBER_CODEC,
     Contents,
     MemberMeta,
     ValueTraits,
@@ -37,9 +37,9 @@ from entrepot._collections.metadata import (
     parse_member_meta,
 )
 from entrepot._collections.plugins import collection_plugin
-from entrepot._tree import inlined_bytes, is_tree_of
+from entrepot._collections.sealing import GatheredMember, MemberGathering, spread
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
-from entrepot.errors import InvalidArgument, ObjectExists, ObjectNotFound, StoreFull, Timeout
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectExists, ObjectNotFound, StoreFull, StoreUnavailable
 from entrepot.ids import ObjectID
 from entrepot.phrases import count_of, session_phrase
 
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from entrepot._client.locality_sets import LocalitySetOrName
     from entrepot._collections.store_access import CollectionStore
 
-_MAX_SHOWN = 10  # maximum number of indexes listed in a message
 _SEAL_ATTEMPTS = 5  # sealing is retried if members are replaced meanwhile
 
 
@@ -193,14 +192,14 @@ class CollectionBuilder:
                 or members keep being replaced.
         """
         wait = timeout_seconds(timeout)
+        gathering = MemberGathering(self._store, self.name)
         if length is None:
-            present = self._find_members()
-            if not present:
+            length = max(max(self._find_members(), default=-1) + 1, gathering.extent())
+            if not length:
                 raise InvalidArgument(
                     f"collection {self.name!r} has no members in {self._session_phrase()}: put some, or seal it with "
                     "length=0"
                 )
-            length = max(present) + 1
         elif _checked_index(length, "the length of a collection") > MAX_MEMBERS:
             raise InvalidArgument(f"a collection can have at most {MAX_MEMBERS} members, but length is {length}")
         elif length < MAX_MEMBERS and self._store.exists(self.member_id(length)):
@@ -208,30 +207,41 @@ class CollectionBuilder:
                 f"collection {self.name!r} has a member at index {length}, so its length cannot be {length}: seal it "
                 "with the correct length, or discard() it"
             )
-        ids = [self.member_id(index) for index in range(length)]
         for _ in range(_SEAL_ATTEMPTS):
-            traits, sizes, generations = self._gather_members(ids, wait)
-            existed = self._put_collection(self._build_contents(ids, traits, sizes))
-            if existed or self._unchanged(ids, generations):
+            members = self._gather_members(gathering, length, wait)
+            contents = self._build_contents(members)
+            existed = self._put_collection(contents)
+            error = self._spread(contents, members)
+            if error is None and (existed or self._unchanged(members)):
                 sealed: Collection = self._store.get(self.id)
                 return sealed
-            self._store.delete(self.id, members=False)
+            if not existed:
+                self._withdraw(contents.digest())
+            if error is not None and not isinstance(error, ObjectNotFound):
+                raise error
         raise ObjectExists(
             f"collection {self.name!r} was not sealed: members were replaced during each of {_SEAL_ATTEMPTS} attempts; "
             "seal it when their producers are done"
         )
 
     def discard(self) -> int:
-        """Delete the collection, sealed or not, with all members; return how many there were.
+        """Delete the collection, sealed or not, with all members, on all hosts; return how many there were.
 
         Members put afterwards start a new collection of the same name.
         """
-        member_ids = list(self._find_members().values())
-        self._store.delete(self.id, members=True)
-        delete_all(self._store._raw(), [oid.binary for oid in member_ids])
+        store, member_ids = self._store, list(self._find_members().values())
+        store.delete(self.id, members=True)
+        delete_all(store._raw(), [oid.binary for oid in member_ids])
         with self._lock:
             self._cursor = self._appended = 0
-        return len(member_ids)
+        answers = collection_calls.discard(store._raw(), store.scope, store.session_name, self.name, members=True)
+        silent = [answer for answer in answers or () if answer.error is not None]
+        if silent:
+            raise StoreUnavailable(
+                f"members of collection {self.name!r} that other hosts may have were not all deleted: discard it "
+                "again. " + "; ".join(f"host {answer.host}: {answer.error}" for answer in silent)
+            )
+        return len(member_ids) + sum(int(answer.value) for answer in answers or ())
 
     def __repr__(self) -> str:
         return f"<entrepot.CollectionBuilder {self.name!r} in session {self._store.session_name!r}>"
@@ -251,7 +261,9 @@ class CollectionBuilder:
 
     def _reopen(self, index: int) -> None:
         """Reopen the collection: it was sealed while a member was replaced, so it is unclear with which value."""
-        if self._store.delete(self.id, members=False):
+        sealed = self._store.exists(self.id)
+        self._withdraw()
+        if sealed:
             raise ObjectExists(
                 f"collection {self.name!r} was sealed while its member {index} was being replaced, so it was "
                 "reopened: seal it again, with its current members"
@@ -316,76 +328,48 @@ class CollectionBuilder:
 
     def _find_members(self) -> dict[int, ObjectID]:
         """Find this collection's members among the objects of the session."""
-        raw = self._store._raw()
-        members: dict[int, ObjectID] = {}
-        for oid in object_ids(raw, self._store._session_number):
-            try:
-                tree, _, _ = raw.tree(oid)
-            except ObjectNotFound:
-                continue  # deleted in the meantime
-            if not is_tree_of(tree, MEMBER_CODEC):
-                continue
-            meta = parse_member_meta(unpack_tree(tree))
-            if meta.collection == self.name and self.member_id(meta.index).binary == oid:
-                members[meta.index] = ObjectID(oid)
-        return members
+        store = self._store
+        return find_members(store._raw(), store._session_number, store.scope, store.session_name, self.name)
 
-    def _unchanged(self, ids: list[ObjectID], generations: list[int]) -> bool:
+    def _unchanged(self, members: list[GatheredMember]) -> bool:
+        """Whether the members in this store are those that were gathered; the other stores check theirs."""
         raw = self._store._raw()
         return all(
-            raw.generation_of(oid.binary) == generation for oid, generation in zip(ids, generations, strict=True)
+            raw.generation_of(member.id.binary) == member.generations.get(raw.instance)
+            for member in members
+            if raw.instance in member.generations
         )
 
-    def _gather_members(self, ids: list[ObjectID], wait: float) -> tuple[list[ValueTraits], list[int], list[int]]:
-        raw = self._store._raw()
-        traits: list[ValueTraits | None] = [None] * len(ids)
-        sizes, generations = [0] * len(ids), [0] * len(ids)
+    def _gather_members(self, gathering: MemberGathering, length: int, wait: float) -> list[GatheredMember]:
+        return gathering.gather(length, wait)
 
-        def read_member(index: int, timeout: float) -> None:
-            if timeout:
-                raw.get(ids[index].binary, timeout, even_lost=True)  # its producer may be rerunning
-            tree, sizes[index], generations[index] = raw.tree(ids[index].binary)
-            sizes[index] += inlined_bytes(tree)
-            traits[index] = parse_member_meta(unpack_tree(tree)).traits
+    def _spread(self, contents: Contents, members: list[GatheredMember]) -> EntrepotError | None:
+        """Have the stores that have members take the collection, too; return why one of them did not."""
+        try:
+            return spread(self._store, self.name, self.id, contents.digest(), members)
+        except EntrepotError as error:
+            return error
 
-        missing: list[int] = []
-        for index in range(len(ids)):
-            try:
-                read_member(index, 0)
-            except ObjectNotFound:
-                missing.append(index)
-        if missing and not wait:
-            raise ObjectNotFound(
-                self._describe_missing(missing, len(ids)) + ": put them, or seal with a timeout to wait for them"
-            )
-        end = time.monotonic() + wait
-        for offset, index in enumerate(missing):
-            try:
-                read_member(index, max(end - time.monotonic(), 0.001))
-            except (Timeout, ObjectNotFound) as error:
-                absent = [item for item in missing[offset:] if not self._store.exists(ids[item])]
-                raise Timeout(
-                    self._describe_missing(absent or [index], len(ids))
-                    + f" after {wait:g} s: check their producers, and seal again"
-                ) from error
-        return [item for item in traits if item is not None], sizes, generations
+    def _withdraw(self, digest: bytes | None = None) -> None:
+        """Delete the collection here, and where it was spread to, but not its members.
+
+        Args:
+            digest: elsewhere, delete only one with this digest. Default: any.
+        """
+        store = self._store
+        store.delete(self.id, members=False)
+        collection_calls.discard(store._raw(), store.scope, store.session_name, self.name, members=False, digest=digest)
 
     def _session_phrase(self) -> str:
         return session_phrase(self._store.scope, self._store.session_name)
 
-    def _describe_missing(self, missing: list[int], length: int) -> str:
-        indexes = ", ".join(map(str, missing[:_MAX_SHOWN])) + (", ..." if len(missing) > _MAX_SHOWN else "")
-        return (
-            f"collection {self.name!r} in {self._session_phrase()} lacks {len(missing)} of "
-            f"{count_of(length, 'member')}, at index {indexes}"
-        )
-
-    def _build_contents(self, ids: list[ObjectID], traits: list[ValueTraits], sizes: list[int]) -> Contents:
-        common = common_traits(self.name, traits)
-        rows = [member_traits.rows for member_traits in traits if member_traits.rows is not None]
-        index = pack_index(ids, sizes, rows if common.rows is not None else None)
-        store = self._store
-        return Contents(self.name, store.scope, store.session_name, len(ids), sum(sizes), common, index)
+    def _build_contents(self, members: list[GatheredMember]) -> Contents:
+        store, descriptions = self._store, [member.description for member in members]
+        common = common_traits(self.name, [each.traits for each in descriptions])
+        sizes = [each.nbytes for each in descriptions]
+        rows = [each.traits.rows for each in descriptions if each.traits.rows is not None]
+        index = pack_index([member.id for member in members], sizes, rows if common.rows is not None else None)
+        return Contents(self.name, store.scope, store.session_name, len(members), sum(sizes), common, index)
 
     def _put_collection(self, contents: Contents) -> bool:
         """Put the collection object; return whether an identical one already existed."""

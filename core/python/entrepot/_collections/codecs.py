@@ -9,12 +9,14 @@ from entrepot._collections.metadata import (
     COLLECTION_CODEC,
     MEMBER_CODEC,
     REFERENCE_CODEC,
+    SELECTION_VERSION,
     VERSION,
     checked_params,
     parse_contents,
     parse_member_meta,
     text_param,
 )
+from entrepot._collections.positions import check_packed, pack
 from entrepot.codec import Codec, Decoder, Encoder, Node
 from entrepot.errors import CorruptData, InvalidArgument, UnsupportedType
 from entrepot.ids import ID_BYTES, ObjectID
@@ -51,31 +53,23 @@ class ReferenceCodec(Codec):
     """A collection put as a value: decodes to that collection, not to a copy of it."""
 
     name = REFERENCE_CODEC
-    version = VERSION
+    version = SELECTION_VERSION
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
         if not isinstance(value, Collection):
             raise UnsupportedType(f"the collection codec expects an entrepot.Collection, not a {type(value)}")
         params: dict[str, Any] = {"id": value.id.binary, "name": value.name, "digest": value.digest}
         if value.positions != range(value.count_sealed):
-            positions = value.positions
-            params["positions"] = [positions.start, len(positions), positions.step]
-        return Node(self.name, self.version, params)
+            params["positions"] = pack(value.positions)
+        # Only a selection needs the newer version: programs that know nothing but slices read everything else.
+        return Node(self.name, VERSION if isinstance(value.positions, range) else SELECTION_VERSION, params)
 
     def decode(self, node: Node, decoder: Decoder) -> Any:
         params = checked_params(node, REFERENCE_CODEC)
-        raw, digest, raw_positions = params.get("id"), params.get("digest"), params.get("positions")
+        raw, digest, positions = params.get("id"), params.get("digest"), params.get("positions")
         if not isinstance(raw, bytes) or len(raw) != ID_BYTES or not isinstance(digest, bytes):
             raise CorruptData("a reference to a collection has no ID or no digest")
-        positions = None
-        if raw_positions is not None:
-            if (
-                not isinstance(raw_positions, list)
-                or len(raw_positions) != 3
-                or not all(type(number) is int for number in raw_positions)
-            ):
-                raise CorruptData("a reference to a slice of a collection does not specify its members")
-            positions = (raw_positions[0], raw_positions[1], raw_positions[2])
+        check_packed(positions)
         return resolve_reference(
             _store_of(decoder), ObjectID(raw), text_param(params, "name"), digest, positions, copy=decoder.copy
         )

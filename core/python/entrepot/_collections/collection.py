@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from entrepot._client.arguments import copy_mode_number
+from entrepot._client.arguments import copy_mode_number, timeout_seconds
 from entrepot._codecs.encoding import decode_from
-from entrepot._collections import prefetcher
-from entrepot._collections.metadata import Contents, ValueTraits, collection_key
+from entrepot._collections import hosts, prefetcher
+from entrepot._collections.description import CollectionDescription
+from entrepot._collections.members import pin_member
+from entrepot._collections.metadata import Contents
 from entrepot._collections.plugins import collection_plugin
-from entrepot.codec import CopyMode, inlined_bytes
-from entrepot.errors import CorruptData, InvalidArgument, ObjectLost, ObjectNotFound
+from entrepot._collections.positions import Positions, compact, pack, unpack
+from entrepot.codec import CopyMode
+from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
 from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
     from entrepot import _core
+    from entrepot._client.gateway_calls import Place
     from entrepot._collections.store_access import CollectionStore
 
 DEFAULT_PREFETCH = 2
 # Prefetched members are pinned, and pinned objects cannot be evicted, so use only this fraction of the capacity.
 PREFETCH_CAPACITY_DIVISOR = 8
+PREFETCH_ALL_DIVISOR = 2  # what prefetch() loads is not pinned
 
 
-class Collection:
-    """A sealed collection, or a slice of one. Immutable and thread-safe.
+class Collection(CollectionDescription):
+    """A sealed collection, or a slice or selection of one. Immutable and thread-safe.
 
     Returned by :meth:`Store.get` and :meth:`Store.get_by_name`. It holds no members: each is read on access and
     released with the value made from it, so a collection may be larger than memory. It remains usable after the store
@@ -37,84 +42,14 @@ class Collection:
         store: CollectionStore,
         contents: Contents,
         *,
-        positions: range | None = None,
+        positions: Positions | None = None,
         copy: CopyMode = "never",
         digest: bytes | None = None,
     ) -> None:
         # Opens the session once more, so that session and members stay as long as this instance lives.
         self._store = store.session(store.session_name) if positions is None else store
-        self._contents = contents
-        self._positions = range(contents.count) if positions is None else positions
         self._copy: CopyMode = copy
-        self._digest = digest
-
-    # --- metadata
-
-    @property
-    def id(self) -> ObjectID:
-        """ID of the collection; a slice has the ID of the whole."""
-        contents = self._contents
-        return ObjectID.derive(contents.scope, contents.session, collection_key(contents.name))
-
-    @property
-    def name(self) -> str:
-        """Name of the collection in the session where it was built."""
-        return self._contents.name
-
-    @property
-    def ids(self) -> list[ObjectID]:
-        """The members' IDs, in order."""
-        return [self._contents.id_of(position) for position in self._positions]
-
-    @property
-    def nbytes(self) -> int:
-        """Payload of all members in bytes."""
-        if len(self._positions) == self._contents.count:
-            return self._contents.nbytes
-        return sum(self.sizes)
-
-    @property
-    def sizes(self) -> list[int]:
-        """Payload of each member in bytes."""
-        return [self._contents.bytes_of(position) for position in self._positions]
-
-    @property
-    def rows(self) -> int | None:
-        """Total number of rows of all tables, or of all tensors; None: the members have no rows."""
-        counts = self.row_counts
-        return None if counts is None else sum(counts)
-
-    @property
-    def row_counts(self) -> list[int] | None:
-        """Number of rows of each member; None: they have none."""
-        if self._contents.traits.rows is None:
-            return None
-        return [self._contents.rows_of(position) for position in self._positions]
-
-    @property
-    def type(self) -> str:
-        """The members' type, such as ``"pyarrow.lib.Table"``; ``""`` if there are none."""
-        return self._contents.traits.type
-
-    @property
-    def kind(self) -> str:
-        """``"table"``, ``"tensor"`` or ``"value"``; determines which of the views below are available."""
-        return self._contents.traits.kind
-
-    @property
-    def traits(self) -> ValueTraits:
-        """Properties shared by all members, for code that reads them as one value."""
-        return self._contents.traits
-
-    @property
-    def layout(self) -> str:
-        """Structure shared by all members besides their type, as text: columns of tables, element type of tensors."""
-        return self._contents.traits.layout
-
-    @property
-    def row_shape(self) -> tuple[int, ...] | None:
-        """Shape of one row of a tensor; None: the members are not tensors, or their rows differ in shape."""
-        return self._contents.traits.row_shape
+        super().__init__(contents, range(contents.count) if positions is None else positions, digest)
 
     @property
     def schema(self) -> Any:
@@ -124,23 +59,6 @@ class Collection:
             InvalidArgument: the members are not tables.
         """
         return self._call_plugin("schema")
-
-    @property
-    def digest(self) -> bytes:
-        """Digest that identifies the contents; a slice has that of the whole."""
-        if self._digest is None:
-            self._digest = self._contents.digest()
-        return self._digest
-
-    @property
-    def positions(self) -> range:
-        """Positions of these members within the whole collection."""
-        return self._positions
-
-    @property
-    def count_sealed(self) -> int:
-        """Number of members of the whole collection."""
-        return self._contents.count
 
     # --- members
 
@@ -153,7 +71,7 @@ class Collection:
     def __getitem__(self, index: slice) -> Collection: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return self._slice(self._positions[index])
+            return self._part(self._positions[index])
         return self.get(index)
 
     def get(self, index: int, *, copy: CopyMode | None = None) -> Any:
@@ -169,11 +87,8 @@ class Collection:
         """
         copy_mode = self._copy if copy is None else copy
         mode = copy_mode_number(copy_mode)
-        if not -len(self) <= index < len(self):
-            raise IndexError(
-                f"collection {self.name!r} has {count_of(len(self), 'member')}, so index {index} is out of range"
-            )
-        return decode_from(self._store, self._pin_member(self._positions[index]), copy_mode, mode)
+        pinned_member = self._pin_member(self._positions[self._checked(index)])
+        return decode_from(self._store, pinned_member, copy_mode, mode)
 
     def __iter__(self) -> Iterator[Any]:
         return self.iterate()
@@ -183,7 +98,7 @@ class Collection:
     ) -> Iterator[Any]:
         """Iterate over the members' values in order; each member is read when it is asked for.
 
-        If reading a member is slow because it has to be reloaded, a thread prefetches the next ones.
+        If a member has to be loaded from disk or fetched from another host, a thread prefetches the next ones.
 
         Args:
             prefetch: maximum number of members to prefetch; 0: none.
@@ -206,18 +121,107 @@ class Collection:
         def max_bytes() -> int:
             if prefetch_bytes is not None:
                 return prefetch_bytes
-            return int(self._store.status()["capacity_bytes"]) // PREFETCH_CAPACITY_DIVISOR
+            return self._capacity() // PREFETCH_CAPACITY_DIVISOR
 
         pinned = prefetcher.iterate_pinned(
-            self._pin_member, self._positions, self._contents.bytes_of, max_members=prefetch, max_bytes=max_bytes
+            self._pin_member,
+            self._positions,
+            self._contents.bytes_of,
+            max_members=prefetch,
+            max_bytes=max_bytes,
+            is_here=lambda position: hosts.is_here(self._store._raw(), self._contents, position),
         )
         for pinned_member in pinned:
             values = [decode_from(self._store, pinned_member, copy, mode)]
             del pinned_member  # so that the member is released with its value, not when the next one is read
             yield values.pop()
 
+    # --- members on several hosts
+
+    def select(self, members: Iterable[int]) -> Collection:
+        """Return a view of some members, in the given order, as a slice is one. Cheap to pickle.
+
+        Args:
+            members: their positions in this collection; negative: from the end.
+
+        Raises:
+            IndexError: there is no such member.
+        """
+        return self._part([self._positions[self._checked(index)] for index in members])
+
+    def local(self) -> Collection:
+        """Return a view of the members that are in this host's store, in memory or on its disk. Asks nobody else."""
+        raw = self._store._raw()
+        return self._part([each for each in self._positions if hosts.is_here(raw, self._contents, each)])
+
+    def places(self, *, timeout: float | None = 30) -> list[list[Place]]:
+        """Return for each member the stores that have it, copies included; see ``Store.locate``.
+
+        Without a gateway, only this host's store is known.
+
+        Raises:
+            DirectoryUnavailable: the cluster's directory does not answer.
+            Timeout: not in time, in seconds.
+        """
+        store = self._store
+        return hosts.places_of(store._raw(), store.host, self._contents, self._positions, timeout_seconds(timeout))
+
+    def assign(self, workers: hosts.Workers, *, timeout: float | None = 30) -> dict[str, Collection]:
+        """Distribute the members over workers, so that each gets about the same bytes, and few have to be fetched.
+
+            parts = orders.assign({"w1": "host-a", "w2": "host-a", "w3": "host-b"})
+            client.submit(work, parts["w1"], workers="w1")
+
+        No worker gets more bytes than its fair share plus the largest member. The bytes to be fetched are at most those
+        of the best distribution that splits members at will and gives nobody more than the fair share.
+
+        Args:
+            workers: the name of each with its host or instance, or hosts. Their stores need not have any member.
+            timeout: as for :meth:`places`.
+
+        Returns:
+            for each worker its members, in order.
+
+        Raises:
+            InvalidArgument: there are no workers, or a host is no text.
+            DirectoryUnavailable, Timeout: as :meth:`places`.
+        """
+        assigned = hosts.assign_to(workers, self.sizes, lambda: self.places(timeout=timeout))
+        return {worker: self.select(members) for worker, members in assigned.items()}
+
+    def prefetch(self, *, max_bytes: int | None = None) -> None:
+        """Start reading members that are on other hosts, or on disk, into this host's store, and return at once.
+
+        Args:
+            max_bytes: as many members, in order, as are within this size. Default: half of the store's capacity.
+
+        Raises:
+            InvalidArgument: ``max_bytes`` is negative.
+        """
+        if max_bytes is not None and max_bytes < 0:
+            raise InvalidArgument(f"max_bytes must be 0 or more, but got {max_bytes}")
+        limit = self._capacity() // PREFETCH_ALL_DIVISOR if max_bytes is None else max_bytes
+        hosts.prefetch(self._store._raw(), self._contents, self._positions, limit)
+
+    def fetch_ahead(self, members: Iterable[int], *, max_members: int = DEFAULT_PREFETCH) -> None:
+        """Start fetching members that are on other hosts, and return at once; what is in this store stays as it is.
+
+        For readers that know which members they will want next. It does nothing without a gateway.
+
+        Args:
+            members: their positions, the next one first; those that do not exist are ignored.
+            max_members: how many are fetched; at most an eighth of the store's capacity.
+        """
+        positions = [self._positions[index] for index in members if 0 <= index < len(self)]
+        raw = self._store._raw()
+        if any(not hosts.is_here(raw, self._contents, position) for position in positions):
+            limit = self._capacity() // PREFETCH_CAPACITY_DIVISOR
+            hosts.fetch(raw, self._contents, positions[:max_members], limit)
+
     def delete(self, *, members: bool = True) -> bool:
-        """Delete the collection; return whether it existed. Members being read stay valid for their readers.
+        """Delete the collection from this host's store; return whether it existed.
+
+        Members being read stay valid for their readers. ``CollectionBuilder.discard`` deletes it on all hosts.
 
         Args:
             members: whether to delete its members too.
@@ -318,35 +322,30 @@ class Collection:
         return hash((self.id, self.digest, self._positions))
 
     def __reduce__(self) -> Any:
-        positions = (self._positions.start, len(self._positions), self._positions.step)
+        packed = pack(self._positions)
+        positions = tuple(packed) if isinstance(packed, list) else packed
         return (_unpickled, (self._store, self.id, self.name, self.digest, positions, self._copy))
 
-    def _slice(self, positions: range, copy: CopyMode | None = None) -> Collection:
-        copy = self._copy if copy is None else copy
-        return Collection(self._store, self._contents, positions=positions, copy=copy, digest=self._digest)
+    def _part(self, positions: Sequence[int]) -> Collection:
+        return Collection(
+            self._store, self._contents, positions=compact(positions), copy=self._copy, digest=self._digest
+        )
+
+    def _checked(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(
+                f"collection {self.name!r} has {count_of(len(self), 'member')}, so index {index} is out of range"
+            )
+        return index
+
+    def _capacity(self) -> int:
+        return int(self._store.status()["capacity_bytes"])
 
     def _call_plugin(self, function: str, *arguments: Any) -> Any:
         return getattr(collection_plugin(), function)(self, *arguments)
 
     def _pin_member(self, position: int) -> _core.Object:
-        contents = self._contents
-        oid = contents.id_of(position)
-        try:
-            pinned_object = self._store._raw().get(oid.binary, 0, remote=True)
-        except (ObjectNotFound, ObjectLost) as error:
-            error_type = CorruptData if isinstance(error, CorruptData) else ObjectLost
-            raise error_type(
-                f"member {position} (object {oid}) of collection {contents.name!r} is no longer available: {error}; "
-                "rerun the task that puts it, and seal the collection again"
-            ) from error
-        # Programs before tree format 2 counted only the buffers.
-        size = pinned_object.nbytes + inlined_bytes(pinned_object.tree)
-        if contents.bytes_of(position) not in (size, pinned_object.nbytes):
-            raise ObjectLost(
-                f"member {position} (object {oid}) of collection {contents.name!r} was replaced after the collection "
-                f"was sealed: it had {contents.bytes_of(position)} bytes and now has {size}"
-            )
-        return pinned_object
+        return pin_member(self._store._raw(), self._contents, position)
 
 
 def resolve_reference(
@@ -354,7 +353,7 @@ def resolve_reference(
     oid: ObjectID,
     name: str,
     digest: bytes,
-    positions: tuple[int, int, int] | None,
+    positions: Any | None,
     *,
     copy: CopyMode,
 ) -> Collection:
@@ -364,11 +363,11 @@ def resolve_reference(
         store: the store that has it.
         oid, name: ID and name from the reference.
         digest: digest of the referenced contents.
-        positions: start, length and step of the referenced slice; None: the whole collection.
+        positions: of the referenced members, packed (:mod:`entrepot._collections.positions`); None: all.
 
     Raises:
         ObjectLost: it no longer exists, or another collection has taken its place.
-        CorruptData: the collection does not have the members of the slice.
+        CorruptData: the collection does not have the members of the part.
     """
     try:
         collection = store.get(oid, copy=copy)
@@ -384,15 +383,11 @@ def resolve_reference(
         )
     if positions is None:
         return collection
-    start, length, step = positions
-    selected = range(start, start + length * step, step) if step else range(0)
-    if length and (not step or not 0 <= selected[0] < len(collection) or not 0 <= selected[-1] < len(collection)):
-        raise CorruptData(f"a reference to collection {name!r} selects members {positions}, which do not exist")
-    return collection._slice(selected)
+    return collection._part(unpack(positions, len(collection), name))
 
 
 def _unpickled(
-    store: CollectionStore, oid: ObjectID, name: str, digest: bytes, positions: tuple[int, int, int], copy: CopyMode
+    store: CollectionStore, oid: ObjectID, name: str, digest: bytes, positions: Any, copy: CopyMode
 ) -> Collection:
     return resolve_reference(store, oid, name, digest, positions, copy=copy)
 

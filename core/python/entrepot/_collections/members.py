@@ -1,4 +1,4 @@
-"""Members of a collection: listing them in an object, finding their common traits, deleting them."""
+"""Members of a collection: listing them in an object, finding their common traits, pinning and deleting them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from entrepot._collections.metadata import (
     contents_node,
     parse_contents,
 )
-from entrepot._tree import is_tree_of
+from entrepot._tree import inlined_bytes, is_tree_of
 from entrepot.codec import Decoder, Encoder, pack_tree, unpack_tree
-from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound, UnsupportedType
+from entrepot.errors import CorruptData, InvalidArgument, ObjectLost, ObjectNotFound, UnsupportedType
 
 if TYPE_CHECKING:
     from entrepot import _core
@@ -55,6 +55,31 @@ def members_of(raw: _core.Client, oid: bytes) -> list[bytes]:
     decoder = Decoder(codec_registry(), lambda index: pinned_object.buffer(index, 0), pinned_object.buffer_count)
     contents = parse_contents(unpack_tree(pinned_object.tree), decoder)
     return [contents.id_of(position).binary for position in range(contents.count)]
+
+
+def pin_member(raw: _core.Client, contents: Contents, position: int) -> _core.Object:
+    """Pin a member of a sealed collection, wherever in the cluster it is.
+
+    Raises:
+        ObjectLost: it was deleted or replaced, or its bytes are gone.
+    """
+    oid = contents.id_of(position)
+    try:
+        pinned_object = raw.get(oid.binary, 0, remote=True)
+    except (ObjectNotFound, ObjectLost) as error:
+        error_type = CorruptData if isinstance(error, CorruptData) else ObjectLost
+        raise error_type(
+            f"member {position} (object {oid}) of collection {contents.name!r} is no longer available: {error}; "
+            "rerun the task that puts it, and seal the collection again"
+        ) from error
+    # Programs before tree format 2 counted only the buffers.
+    size = pinned_object.nbytes + inlined_bytes(pinned_object.tree)
+    if contents.bytes_of(position) not in (size, pinned_object.nbytes):
+        raise ObjectLost(
+            f"member {position} (object {oid}) of collection {contents.name!r} was replaced after the collection "
+            f"was sealed: it had {contents.bytes_of(position)} bytes and now has {size}"
+        )
+    return pinned_object
 
 
 def delete_all(raw: _core.Client, ids: list[bytes]) -> None:

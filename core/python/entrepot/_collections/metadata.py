@@ -24,6 +24,7 @@ MEMBER_CODEC = "entrepot.member"
 COLLECTION_CODEC = "entrepot.collection"
 REFERENCE_CODEC = "entrepot.collection_reference"
 VERSION = 1
+SELECTION_VERSION = 2  # of a reference to members that are no range
 _CODECS = "entrepot._collections.codecs"
 SPECS = [
     CodecSpec(REFERENCE_CODEC, f"{_CODECS}:ReferenceCodec", ("entrepot._collections.collection:Collection",)),
@@ -149,7 +150,7 @@ def member_node(meta: MemberMeta, value: Node) -> Node:
         "collection": meta.collection,
         "index": meta.index,
         "writer": meta.writer,
-        "traits": _traits_params(meta.traits),
+        "traits": traits_params(meta.traits),
     }
     return Node(MEMBER_CODEC, VERSION, params, children=[value])
 
@@ -167,7 +168,7 @@ def parse_member_meta(node: Node) -> MemberMeta:
         text_param(params, "collection"),
         _number(params, "index"),
         text_param(params, "writer"),
-        _traits(params.get("traits")),
+        parse_traits(params.get("traits")),
     )
 
 
@@ -185,7 +186,7 @@ def parse_contents(node: Node, decoder: Decoder) -> Contents:
         CorruptData: it is inconsistent.
     """
     params = checked_params(node, COLLECTION_CODEC)
-    traits = _traits(params.get("traits"))
+    traits = parse_traits(params.get("traits"))
     count = _number(params, "count")
     index = load_bytes(node, decoder, params.get("index"))
     view = index if isinstance(index, bytes) else memoryview(index)
@@ -214,7 +215,7 @@ def summarize(root: Node) -> tuple[str, dict[str, Any] | None, dict[str, Any] | 
         return root.children[0].codec, None, {"name": meta.collection, "index": meta.index}
     if root.codec == COLLECTION_CODEC:
         params = checked_params(root, COLLECTION_CODEC)
-        traits = _traits(params.get("traits"))
+        traits = parse_traits(params.get("traits"))
         numbers = {"members": _number(params, "count"), "nbytes": _number(params, "nbytes"), "rows": traits.rows}
         return root.codec, {"name": text_param(params, "name"), **numbers, "type": traits.type}, None
     return root.codec, None, None
@@ -227,18 +228,24 @@ def _contents_params(contents: Contents) -> dict[str, Any]:
         "session": contents.session,
         "count": contents.count,
         "nbytes": contents.nbytes,
-        "traits": _traits_params(contents.traits),
+        "traits": traits_params(contents.traits),
     }
 
 
-def _traits_params(traits: ValueTraits) -> dict[str, Any]:
+def traits_params(traits: ValueTraits) -> dict[str, Any]:
+    """Return traits as plain values, as they are stored."""
     params = {attribute.name: getattr(traits, attribute.name) for attribute in fields(ValueTraits)}
     if traits.row_shape is not None:
         params["row_shape"] = list(traits.row_shape)
     return params
 
 
-def _traits(raw: Any) -> ValueTraits:
+def parse_traits(raw: Any) -> ValueTraits:
+    """Parse what :func:`traits_params` returned.
+
+    Raises:
+        CorruptData: it is something else.
+    """
     if not isinstance(raw, dict) or raw.get("kind") not in KINDS:
         raise CorruptData("a collection or member does not specify what it contains")
     rows, shape, schema = raw.get("rows"), raw.get("row_shape"), raw.get("schema")

@@ -6,7 +6,8 @@ States of an iteration::
                                       └──fork: the child continues without a helper──▶ no helper
 
 Reading a member that is in memory takes a microsecond, less than handing it from one thread to another. So an iteration
-starts without a helper, and starts one once a get took long enough to have loaded something. The helper only pins
+starts without a helper, and starts one once a get took long enough to have loaded something, or fetched something from
+another host. The helper only pins
 members; their values are made by the iterating thread. If the helper fails to get a member, for whatever reason, the
 iterating thread gets it itself and raises the error if it persists.
 """
@@ -127,6 +128,7 @@ def iterate_pinned(
     *,
     max_members: int,
     max_bytes: Callable[[], int],
+    is_here: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[Any]:
     """Yield the pinned members at these positions, in order, prefetching some of them.
 
@@ -136,16 +138,18 @@ def iterate_pinned(
         sizes: returns the size in bytes of the member at a position.
         max_members: maximum number of members to prefetch; 0: none.
         max_bytes: returns the maximum number of bytes to prefetch; called only when needed.
+        is_here: whether the member at a position is on this host.
     """
     prefetcher: Prefetcher | None = None
     try:
         for index, position in enumerate(positions):
             member = prefetcher.take(index) if prefetcher is not None else None
             if member is None:
+                remaining = len(positions) - index - 1
+                near = prefetcher is not None or is_here(position)
                 began = time.monotonic()
                 member = get(position)
-                slow = time.monotonic() - began > SLOW_SECONDS
-                remaining = len(positions) - index - 1
+                slow = not near or time.monotonic() - began > SLOW_SECONDS
                 if slow and prefetcher is None and max_members > 0 and remaining > 1:
                     prefetcher = Prefetcher(get, positions, index + 1, sizes, max_members, max_bytes())
             holder = [member]

@@ -627,18 +627,19 @@ class Store:
         """
         return gateway_calls.locate(self._session.raw(), to_id(oid), timeout_seconds(timeout))
 
-    def publish(self, oid: AnyID, *, timeout: float | None = 10) -> None:
-        """Publish an object, so that the other stores of the cluster find it by its ID, and wait until it is.
+    def publish(self, *oids: AnyID, timeout: float | None = 10) -> None:
+        """Publish objects, so that the other stores of the cluster find them by their IDs, and wait until they are.
 
         Named objects, those of sessions opened with ``cluster=True``, and members of such collections are published
         without this, a moment after they are sealed.
 
         Raises:
-            ObjectNotFound: it is not sealed here.
-            StoreUnavailable: this store has no gateway (docs/cluster.md), or the directory does not answer.
+            ObjectNotFound: one of them is not sealed here.
+            StoreUnavailable: this store has no gateway (docs/cluster.md).
+            DirectoryUnavailable: the directory does not answer.
             Timeout: not in time, in seconds.
         """
-        gateway_calls.publish(self._session.raw(), to_id(oid), timeout_seconds(timeout))
+        gateway_calls.publish(self._session.raw(), [to_id(oid) for oid in oids], timeout_seconds(timeout))
 
     def migrate(self, oid: AnyID, to: str, *, timeout: float | None = None) -> None:
         """Move an object, or a collection with its members, to another store of the cluster.
