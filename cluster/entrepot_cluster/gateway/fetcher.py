@@ -33,13 +33,14 @@ from entrepot.origins import Life
 from entrepot_cluster.directory.directory import VIEW_SECONDS
 from entrepot_cluster.directory.model import Instance, Place
 from entrepot_cluster.gateway.object_sink import StoreSink
+from entrepot_cluster.gateway.receiving import receive
 from entrepot_cluster.transport.endpoints import Wanted
-from entrepot_cluster.transport.fetching import fetch as fetch_from
 
 if TYPE_CHECKING:
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.session_stores import SessionStores
+    from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
     from entrepot_cluster.transport.peer import PeerConnections
 
 LOOKUP_IDS = 1024  # in one question to the directory
@@ -83,6 +84,7 @@ class Fetcher:
         directory: of the cluster.
         peers: connections to other gateways.
         sessions: connections to this store's sessions.
+        unrecorded: is told which copies are being made.
     """
 
     def __init__(
@@ -91,11 +93,13 @@ class Fetcher:
         directory: DirectoryAccess,
         peers: Peers,
         sessions: SessionStores,
+        unrecorded: UnrecordedCopies,
     ) -> None:
         self._own_instance = own_instance
         self._directory = directory
         self._peers = peers
         self._sessions = sessions
+        self._unrecorded = unrecorded
         self._lock = threading.Lock()
         self._running: dict[bytes, Future[Outcome]] = {}  # fetches by ID; guarded by _lock
         self._pool = ThreadPoolExecutor(_PEERS_AT_ONCE, thread_name_prefix="fetch")
@@ -150,7 +154,7 @@ class Fetcher:
                     candidates.append(_Candidate(oid, self._newest_life(oid, places.entries)))
                 except EntrepotError as error:
                     mine[oid].set_result(places.damage or error)
-        self._try_places(candidates, lambda: StoreSink(self._sessions), mine)
+        self._try_places(candidates, lambda: StoreSink(self._sessions, self._unrecorded), mine)
 
     def _newest_life(self, oid: bytes, places: list[Place]) -> list[Place]:
         """The places of the life that was published last: what an ID without an instance means."""
@@ -208,10 +212,20 @@ class Fetcher:
             failure = outcome
         published = self._directory.get().places([oid])[0]
         others = [place for place in published.entries if place.instance.id != self._own_instance]
+        # What is at its own instance in another generation was moved away, and has come back as a copy.
+        others = [place for place in others if failure is None or (place.instance.id, place.generation) != life]
         copies = [place for place in others if place.life == life]
-        live = [place for place in copies if place.instance != own and self._directory.may_be_live(place.instance)]
-        if live:
-            return self._fetch_from(live, life)
+        live = [place for place in others if self._directory.may_be_live(place.instance)]
+        if same := [place for place in live if place.life == life]:
+            outcome = self._fetch_from(same, life)
+            if not isinstance(outcome, (ObjectLost, ObjectNotFound)):
+                return outcome
+            failure = outcome
+        # A copy of a copy names the first of the lives that it is one of, and has the others in its envelope.
+        if rest := [place for place in live if place.life != life and place.origin is not None]:
+            outcome = self._fetch_from(rest, life)
+            if not isinstance(outcome, (ObjectLost, ObjectNotFound)):
+                return outcome
         if failure is None:
             failure = published.damage
         return failure or lost_error(oid, [own] if own is not None else [place.instance for place in copies])
@@ -219,7 +233,9 @@ class Fetcher:
     def _fetch_from(self, places: list[Place], life: Life) -> Outcome:
         future: Future[Outcome] = Future()
         oid = places[0].oid
-        self._try_places([_Candidate(oid, places)], lambda: StoreSink(self._sessions, life=life), {oid: future})
+        self._try_places(
+            [_Candidate(oid, places)], lambda: StoreSink(self._sessions, self._unrecorded, life=life), {oid: future}
+        )
         return future.result()
 
     def pull(self, wanted: Sequence[Wanted], peer: PeerConnections) -> list[EntrepotError | None]:
@@ -228,7 +244,7 @@ class Fetcher:
         Returns:
             for each object None, or why it is not here now.
         """
-        return [outcome.error for outcome in fetch_from(peer, wanted, StoreSink(self._sessions, moves=True))]
+        return receive(peer, wanted, StoreSink(self._sessions, self._unrecorded, moves=True))
 
     def published(self, oids: Sequence[bytes]) -> set[bytes]:
         """Return which of these objects another store has published.
@@ -287,7 +303,7 @@ class Fetcher:
 
     def _receive(self, wanted: list[Wanted], instance: Instance, sink: StoreSink) -> list[EntrepotError | None]:
         try:
-            return [outcome.error for outcome in fetch_from(self._peers.get(instance), wanted, sink)]
+            return receive(self._peers.get(instance), wanted, sink)
         except EntrepotError as error:
             return [error] * len(wanted)
 

@@ -35,6 +35,7 @@ from entrepot_cluster.gateway.publication import Publication
 from entrepot_cluster.gateway.session_stores import SessionStores
 from entrepot_cluster.gateway.settings import GatewaySettings
 from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
+from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 from entrepot_cluster.transport.handshake import Identity
 from entrepot_cluster.transport.server import GatewayServer
 
@@ -70,10 +71,11 @@ class Gateway:
         self._sessions = SessionStores(self._store.address)
         self._directory = DirectoryAccess(settings.directory)
         self._peers = Peers(identity, settings.security)
-        self._source = StoreObjects(self._store)
-        self._snapshots = StoreSnapshots(self._store, self._source)
+        unrecorded = UnrecordedCopies()
+        self._source = StoreObjects(self._store, unrecorded)
+        self._snapshots = StoreSnapshots(self._store, self._source, unrecorded)
         self._publication = Publication(self._store, self._directory, self._snapshots, self._source)
-        self._fetcher = Fetcher(identity.instance, self._directory, self._peers, self._sessions)
+        self._fetcher = Fetcher(identity.instance, self._directory, self._peers, self._sessions, unrecorded)
         moving = MovingObjects()
         self._server = GatewayServer(
             settings.listen,

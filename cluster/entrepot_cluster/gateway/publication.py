@@ -2,7 +2,7 @@
 
 unregistered ──registered──▶ filling ──everything was published──▶ confirmed ──changes──▶ confirmed
      ▲                          └──────────────┬─────────────────────┘
-     └──the directory has forgotten the instance
+     └──the directory has forgotten the instance; whoever publishes an object waits for the next registration
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from entrepot import raw_objects
-from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectNotFound
+from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectNotFound, StoreUnavailable
 from entrepot.ids import ObjectID
 
 from entrepot_cluster.directory import model
 from entrepot_cluster.directory.errors import InstanceForgotten, InstanceSuperseded
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry
+from entrepot_cluster.gateway.current_registration import CurrentRegistration
 from entrepot_cluster.gateway.published import OWN_PREFIX, Change, NameKey, Published
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Publication:
         self._source = source
         self._lock = threading.Lock()  # held while the directory is written, so that changes arrive in order
         self._published = Published()  # guarded by _lock
-        self._registration: Registration | None = None  # guarded by _lock
+        self._current = CurrentRegistration()  # set under _lock
         self._confirmed = False  # guarded by _lock
         # What publish() has sent since the present listing began, which may have missed it; guarded by _lock
         self._since_listing: set[bytes | NameKey] = set()
@@ -86,8 +87,16 @@ class Publication:
     def registered(self, registration: Registration) -> None:
         """Publish under a new registration from now on, beginning with everything."""
         with self._lock:
-            self._registration = registration
+            self._current.set(registration)
             self._confirmed = False
+
+    def wait_until_forgotten(self, seconds: float) -> bool:
+        """Wait for that long, but only until the directory has forgotten the registration; whether it has."""
+        return self._current.wait_until_forgotten(seconds)
+
+    def stop_waiting(self) -> None:
+        """End :meth:`wait_until_forgotten`."""
+        self._current.interrupt()
 
     def publish(self, oid: bytes) -> None:
         """Publish an object now, with its names, and keep it published as long as the store has it.
@@ -95,7 +104,18 @@ class Publication:
         Raises:
             ObjectNotFound: it is not in the store.
             DirectoryUnavailable: it could not be published now; it will be later.
+            StoreUnavailable: another gateway of this store publishes in place of this one.
         """
+        end = time.monotonic() + LOCK_SECONDS
+        while not self._publish(oid, end):
+            if not self._current.wait(max(0.0, end - time.monotonic())):
+                raise DirectoryUnavailable(
+                    f"object {oid.hex()} could not be published within {LOCK_SECONDS:g} s: the directory has forgotten "
+                    "this store, and has not taken its registration again; the object will be published after that"
+                )
+
+    def _publish(self, oid: bytes, end: float) -> bool:
+        """Publish an object; False: the directory has forgotten this instance, so try again once that is registered."""
         object_id = ObjectID(oid)
         generation = raw_objects.generation_of(self._store, object_id)
         if generation is None:
@@ -106,7 +126,7 @@ class Publication:
         lives = self._source.lives(object_id, generation, belonging.scope, belonging.session)
         origin = lives[0] if len(lives) > 1 else None
         session = model.session_reference(belonging.scope, belonging.session)
-        if not self._lock.acquire(timeout=LOCK_SECONDS):
+        if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
             raise DirectoryUnavailable(
                 f"object {object_id} could not be published within {LOCK_SECONDS:g} s: other changes are being written "
                 "to the directory; it will be published after them"
@@ -122,9 +142,24 @@ class Publication:
                 NameEntry(*key, oid, generation, self._published.sequence_of_name(key, oid, generation)) for key in keys
             ]
             self._since_listing.update([oid, *keys])
-            self._send(Change([entry], names, [], [], [], []))
+            return self._send_if_known(Change([entry], names, [], [], [], []))
         finally:
             self._lock.release()
+
+    def _send_if_known(self, change: Change) -> bool:
+        """Send a change; False: the directory has forgotten the registration. Guarded by _lock."""
+        registration = self._current.get()
+        if registration is None and self._current.is_awaited:
+            return False
+        try:
+            self._send(change)
+        except InstanceForgotten:
+            if registration is not None:
+                self._current.forgotten(registration)
+            return False
+        except InstanceSuperseded as error:
+            raise StoreUnavailable(str(error)) from error
+        return True
 
     def stop(self) -> None:
         """End the thread, and wait for it."""
@@ -140,8 +175,11 @@ class Publication:
                 if failing:
                     _log.info("the directory takes what this store publishes again")
                 failing = False
-            except (InstanceForgotten, InstanceSuperseded):
-                continue  # its registration ends: membership registers it again, or gives up
+            except InstanceForgotten:
+                if (registration := self._current.get()) is not None:
+                    self._current.forgotten(registration)
+            except InstanceSuperseded:
+                continue  # membership finds that out too, and gives up
             except EntrepotError as error:
                 if not failing:
                     _log.warning("what this store has could not be published, and is tried again: %s", error)
@@ -155,7 +193,7 @@ class Publication:
 
     def _update(self) -> None:
         with self._lock:
-            if self._registration is None:
+            if self._current.get() is None:
                 return
             if not self._confirmed:
                 self._send(self._published.everything())
@@ -166,15 +204,16 @@ class Publication:
         self._listing_seconds = time.monotonic() - began
         with self._lock:
             self._send(self._published.change_to(snapshot).without(self._since_listing))
-            if not self._confirmed and self._registration is not None:
-                self._registration.confirm()
+            registration = self._current.get()
+            if not self._confirmed and registration is not None:
+                registration.confirm()
                 self._confirmed = True
 
     def _send(self, change: Change) -> None:
         """Write a change to the directory, in batches; guarded by _lock."""
         if not change:
             return
-        registration = self._registration
+        registration = self._current.get()
         if registration is None:
             raise DirectoryUnavailable("this store is not registered in the cluster's directory at the moment")
         for places in _batches(self._with_sequences(registration, change.places)):
