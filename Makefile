@@ -109,8 +109,8 @@ bench: build  ## compare with other stores and the machine's limits, about 35 mi
 bench-quick: build  ## compare with another commit, BENCH_AGAINST=REV (default: HEAD); report only
 	@$(PY) -m benchmarks quick --against $(BENCH_AGAINST) $(BENCH_ARGS)
 
-soak: build  ## random clients, kills and stops, checked against a model; ENTREPOT_SOAK_SECONDS (600) per store, two stores
-	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak -s
+soak: build  ## random clients, kills and stops, checked against models; ENTREPOT_SOAK_SECONDS (600) for each store and a cluster
+	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak tests/cluster/gateway/test_random_faults.py -s
 
 fuzz: setup  ## fuzz untrusted input with libFuzzer (needs clang) and Atheris; ENTREPOT_FUZZ_SECONDS (60) per target
 	@bash tools/fuzz.sh

@@ -15,6 +15,7 @@ record of where the value was written, that is checked too. Neither ever returns
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
@@ -106,6 +107,8 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
             raise _lost_error(reference) from error
         return _get_copy(store, reference, moved, copy)
     if generation != reference.generation:
+        if (moved := _moved_away(store, reference)) is not None:
+            return _get_copy(store, reference, moved, copy)
         raise ObjectLost(
             f"{reference} was replaced by a later attempt of the task that wrote it (generation "
             f"{reference.generation} was requested, but {generation} is stored): read the reference that the later "
@@ -306,6 +309,13 @@ def _fetch(store: Store, reference: Reference) -> ObjectID | None:
         return None
     except (ObjectNotFound, ObjectLost, DirectoryUnavailable) as error:
         raise ObjectLost(f"{reference} lives on host {reference.host!r}, and could not be fetched: {error}") from error
+
+
+def _moved_away(store: Store, reference: Reference) -> ObjectID | None:
+    """Return the ID of a copy here of what was moved to another store before its ID was written again; None: none."""
+    with suppress(ObjectLost):
+        return _fetch(store, reference)
+    return None
 
 
 def _scheduling_advice(reference: Reference) -> str:

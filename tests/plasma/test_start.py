@@ -154,3 +154,29 @@ def test_an_arena_larger_than_the_store_is_refused(daemon: Any, socket_folder: P
     )
     assert run.returncode == 1
     assert "pass less with -m" in run.stderr
+
+
+def test_a_front_end_that_dies_while_the_store_stands_still_is_started_again(
+    socket_folder: Path, wait_until: Callable[..., None]
+) -> None:
+    address, socket = f"unix://{socket_folder}/store.sock", socket_folder / "plasma.sock"
+    start = ["start", "--size", "64MiB", "--address", address, "--plasma", str(socket), "--plasma-size", "32MiB"]
+    assert main(start) == 0
+    with entrepot.connect(address) as store:
+        status = store.status()
+    supervisor, child = front_ends(socket)
+    try:
+        os.kill(status["pid"], signal.SIGSTOP)
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: set(front_ends(socket)) - {supervisor, child}, "another front end, which connects in vain")
+        second = front_ends(socket)[-1]
+        wait_until(
+            lambda: not {supervisor, second} <= set(front_ends(socket)), "it to give up connecting, after ten seconds"
+        )
+        os.kill(status["pid"], signal.SIGCONT)
+        wait_until(lambda: is_listening(f"unix://{socket}"), "a front end that serves")
+        assert front_ends(socket)[0] == supervisor
+    finally:
+        os.kill(status["pid"], signal.SIGCONT)
+        assert main(["stop", "--address", address]) == 0
+    assert not front_ends(socket)

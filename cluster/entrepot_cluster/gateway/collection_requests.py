@@ -30,8 +30,8 @@ from entrepot.errors import CorruptData, ObjectExists, ObjectNotFound, VersionMi
 from entrepot.ids import ObjectID
 
 from entrepot_cluster.gateway.object_sink import StoreSink
+from entrepot_cluster.gateway.receiving import receive
 from entrepot_cluster.transport.endpoints import Wanted
-from entrepot_cluster.transport.fetching import fetch as fetch_from
 from entrepot_cluster.transport.frames import field
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.publication import Publication
     from entrepot_cluster.gateway.session_stores import SessionStores
+    from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 
 EXTENT = "extent"
 DESCRIBE = "describe"
@@ -53,14 +54,22 @@ class CollectionRequests:
     Args:
         store: a connection to the store, in any session.
         sessions: connections to its sessions.
-        peers, publication: the gateway's parts.
+        peers, publication, unrecorded: the gateway's parts.
     """
 
-    def __init__(self, store: Store, sessions: SessionStores, peers: Peers, publication: Publication) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sessions: SessionStores,
+        peers: Peers,
+        publication: Publication,
+        unrecorded: UnrecordedCopies,
+    ) -> None:
         self._store = store
         self._sessions = sessions
         self._peers = peers
         self._publication = publication
+        self._unrecorded = unrecorded
         self._answers: dict[str, Callable[[dict[str, Any], str, str, str], Any]] = {
             EXTENT: self._extent,
             DESCRIBE: self._describe,
@@ -103,9 +112,9 @@ class CollectionRequests:
         peer = self._peers.at(field(request, "address", str), field(request, "instance", str))
         wanted = Wanted(oid.binary, field(request, "generation", int))
         had = raw_objects.generation_of(store, oid)
-        (outcome,) = fetch_from(peer, [wanted], StoreSink(self._sessions))
-        if outcome.error is not None:
-            raise outcome.error
+        (error,) = receive(peer, [wanted], StoreSink(self._sessions, self._unrecorded))
+        if error is not None:
+            raise error
         contents = self._contents(store, oid)
         if contents.digest() != field(request, "digest", bytes):
             raise ObjectExists(

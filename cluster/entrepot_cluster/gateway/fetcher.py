@@ -33,19 +33,22 @@ from entrepot.origins import Life
 from entrepot_cluster.directory.directory import VIEW_SECONDS
 from entrepot_cluster.directory.model import Instance, Place
 from entrepot_cluster.gateway.object_sink import StoreSink
+from entrepot_cluster.gateway.receiving import receive
 from entrepot_cluster.transport.endpoints import Wanted
-from entrepot_cluster.transport.fetching import fetch as fetch_from
 
 if TYPE_CHECKING:
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.session_stores import SessionStores
+    from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
     from entrepot_cluster.transport.peer import PeerConnections
 
 LOOKUP_IDS = 1024  # in one question to the directory
 JOIN_SECONDS = VIEW_SECONDS + 0.5
 _PEERS_AT_ONCE = 8
 ANY_GENERATION = 0  # of a place
+
+_ELSEWHERE = (ObjectLost, ObjectNotFound)  # errors of a place that say nothing about others
 
 Outcome = ObjectID | EntrepotError
 """The ID under which an object is here now, or why it is not."""
@@ -94,6 +97,7 @@ class Fetcher:
         directory: of the cluster.
         peers: connections to other gateways.
         sessions: connections to this store's sessions.
+        unrecorded: is told which copies are being made.
     """
 
     def __init__(
@@ -102,11 +106,13 @@ class Fetcher:
         directory: DirectoryAccess,
         peers: Peers,
         sessions: SessionStores,
+        unrecorded: UnrecordedCopies,
     ) -> None:
         self._own_instance = own_instance
         self._directory = directory
         self._peers = peers
         self._sessions = sessions
+        self._unrecorded = unrecorded
         self._lock = threading.Lock()
         self._running: dict[bytes, Future[Outcome]] = {}  # fetches by ID; guarded by _lock
         self._pool = ThreadPoolExecutor(_PEERS_AT_ONCE, thread_name_prefix="fetch")
@@ -234,8 +240,7 @@ class Fetcher:
             and self._directory.may_be_live(origin)
         ]
         failures = self._try_places(candidates, outcomes, lives)
-        final = {k: error for k, error in failures.items() if not isinstance(error, (ObjectLost, ObjectNotFound))}
-        self._fail(final, outcomes)
+        self._fail(_final(failures, list(lives)), outcomes)
         left = [oid for oid in lives if not outcomes[oid].done()]
         for begin in range(0, len(left), LOOKUP_IDS):
             self._fetch_copies(left[begin : begin + LOOKUP_IDS], lives, origins, failures, outcomes)
@@ -253,21 +258,33 @@ class Fetcher:
         except EntrepotError as error:
             self._fail(dict.fromkeys(oids, error), outcomes)
             return
-        candidates: list[_Candidate] = []
+        first: list[_Candidate] = []
+        then: list[_Candidate] = []
         for oid, places in zip(oids, published, strict=True):
-            origin, others = origins.get(lives[oid].instance), (self._own_instance, lives[oid].instance)
-            copies = [place for place in places.entries if place.life == lives[oid]]
+            life, tried = lives[oid], oid in failures
+            # What is at its own instance in another generation was moved away, and has come back as a copy.
             live = [
                 place
-                for place in copies
-                if place.instance.id not in others and self._directory.may_be_live(place.instance)
+                for place in places.entries
+                if place.instance.id != self._own_instance
+                and not (tried and (place.instance.id, place.generation) == life)
+                and self._directory.may_be_live(place.instance)
             ]
-            if live:
-                candidates.append(_Candidate(oid, live))
-            else:
-                lost = [origin] if origin is not None else [place.instance for place in copies]
+            if same := [place for place in live if place.life == life]:
+                first.append(_Candidate(oid, same))
+            # A copy of a copy names the first of the lives that it is one of, and has the others in its envelope.
+            if rest := [place for place in live if place.life != life and place.origin is not None]:
+                then.append(_Candidate(oid, rest))
+        failures = failures | self._try_places(first, outcomes, lives)
+        self._fail(_final(failures, oids), outcomes)
+        second = self._try_places([each for each in then if not outcomes[each.oid].done()], outcomes, lives)
+        self._fail(_final(second, oids), outcomes)
+        for oid, places in zip(oids, published, strict=True):
+            if not outcomes[oid].done():
+                origin = origins.get(lives[oid].instance)
+                copies = [place.instance for place in places.entries if place.life == lives[oid]]
+                lost = [origin] if origin is not None else copies
                 outcomes[oid].set_result(failures.get(oid) or places.damage or lost_error(oid, lost))
-        self._fail(self._try_places(candidates, outcomes, lives), outcomes)
 
     @staticmethod
     def _fail(errors: dict[bytes, EntrepotError], outcomes: dict[bytes, Future[Outcome]]) -> None:
@@ -280,7 +297,7 @@ class Fetcher:
         Returns:
             for each object None, or why it is not here now.
         """
-        return [outcome.error for outcome in fetch_from(peer, wanted, StoreSink(self._sessions, moves=True))]
+        return receive(peer, wanted, StoreSink(self._sessions, self._unrecorded, moves=True))
 
     def published(self, oids: Sequence[bytes]) -> set[bytes]:
         """Return which of these objects another store has published.
@@ -312,7 +329,7 @@ class Fetcher:
         """
 
         def transfer(group: list[_Candidate]) -> None:
-            self._transfer(group, StoreSink(self._sessions, lives=lives, arrived=arrived))
+            self._transfer(group, StoreSink(self._sessions, self._unrecorded, lives=lives, arrived=arrived))
 
         def arrived(oid: bytes, target: ObjectID) -> None:
             if not outcomes[oid].done():  # received again after the connection broke
@@ -352,7 +369,7 @@ class Fetcher:
 
     def _receive(self, wanted: list[Wanted], instance: Instance, sink: StoreSink) -> list[EntrepotError | None]:
         try:
-            return [outcome.error for outcome in fetch_from(self._peers.get(instance), wanted, sink)]
+            return receive(self._peers.get(instance), wanted, sink)
         except EntrepotError as error:
             return [error] * len(wanted)
 
@@ -365,6 +382,11 @@ class Fetcher:
             )
         except DirectoryUnavailable:
             return None
+
+
+def _final(errors: dict[bytes, EntrepotError], oids: Sequence[bytes]) -> dict[bytes, EntrepotError]:
+    """Those of the errors of these objects after which no other place is tried."""
+    return {oid: errors[oid] for oid in oids if not isinstance(errors.get(oid, ObjectLost()), _ELSEWHERE)}
 
 
 def _failure(candidate: _Candidate, last: Instance) -> EntrepotError:

@@ -42,6 +42,7 @@ from entrepot_cluster.gateway.streams.home_ends import HomeEnds
 from entrepot_cluster.gateway.streams.home_requests import HomeRequests
 from entrepot_cluster.gateway.streams.homes import StreamHomes
 from entrepot_cluster.gateway.streams.stream_calls import StreamCalls
+from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 from entrepot_cluster.transport.handshake import Identity
 from entrepot_cluster.transport.server import GatewayServer
 
@@ -77,10 +78,11 @@ class Gateway:
         self._sessions = SessionStores(self._store.address)
         self._directory = DirectoryAccess(settings.directory)
         self._peers = Peers(identity, settings.security)
-        self._source = StoreObjects(self._store)
-        self._snapshots = StoreSnapshots(self._store, self._source)
+        unrecorded = UnrecordedCopies()
+        self._source = StoreObjects(self._store, unrecorded)
+        self._snapshots = StoreSnapshots(self._store, self._source, unrecorded)
         self._publication = Publication(self._store, self._directory, self._snapshots, self._source)
-        self._fetcher = Fetcher(identity.instance, self._directory, self._peers, self._sessions)
+        self._fetcher = Fetcher(identity.instance, self._directory, self._peers, self._sessions, unrecorded)
         moving = MovingObjects()
         homes = StreamHomes(identity.instance, self._sessions, self._directory, self._publication)
         self._home_ends = HomeEnds()
@@ -93,7 +95,7 @@ class Gateway:
             self._peers,
             self._publication,
         )
-        collections = CollectionRequests(self._store, self._sessions, self._peers, self._publication)
+        collections = CollectionRequests(self._store, self._sessions, self._peers, self._publication, unrecorded)
         self._server = GatewayServer(
             settings.listen,
             identity,

@@ -87,6 +87,7 @@ class Membership:
     def stop(self, *, depart: bool) -> None:
         """End the threads; with ``depart``, leave the cluster in an orderly way."""
         self._stopping.set()
+        self._publication.stop_waiting()
         if self._threads[0].is_alive():
             self._threads[0].join()
         if depart and self._registration is not None:
@@ -118,7 +119,9 @@ class Membership:
             except Exception:
                 _log.exception("the registration in the cluster's directory could not be renewed, and is tried again")
                 wait = RETRY_SECONDS
-            self._stopping.wait(wait)
+            if self._publication.wait_until_forgotten(wait) and not self._stopping.is_set():
+                self._directory.note_outage()
+                self._registration = None
 
     def _renew(self) -> None:
         if self._store.instance_id != self._instance:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from entrepot import raw_objects
-from entrepot.errors import EntrepotError, ObjectExists
+from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound
 from entrepot.ids import ObjectID
 from entrepot.origins import Life, Origin, alias, copy_of, record_of
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from entrepot import Store
 
     from entrepot_cluster.gateway.session_stores import SessionStores
+    from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class StoreSink:
 
     Args:
         sessions: connections to the store's sessions.
+        unrecorded: is told which copies are being made.
         lives: by ID, fetch exactly this life, under another ID if its own holds other content here. Of those without
             one, an object that is here meanwhile, whichever, is as good.
         moves: an object gets the names that it has where it comes from, as far as they are free here; one whose ID
@@ -78,12 +80,14 @@ class StoreSink:
     def __init__(
         self,
         sessions: SessionStores,
+        unrecorded: UnrecordedCopies,
         *,
         lives: Mapping[bytes, Life] | None = None,
         moves: bool = False,
         arrived: Callable[[bytes, ObjectID], None] | None = None,
     ) -> None:
         self._sessions = sessions
+        self._unrecorded = unrecorded
         self._lives = lives or {}
         self._moves = moves
         self._arrived = arrived
@@ -106,7 +110,8 @@ class StoreSink:
             else:
                 by_session[id(incoming.store)].append((index, incoming, buffers))
         for of_session in by_session.values():
-            self._put(of_session, outcomes)
+            with self._unrecorded.sealing(incoming.target.binary for _, incoming, _ in of_session):
+                self._put(of_session, outcomes)
         return outcomes
 
     def _put(
@@ -142,12 +147,13 @@ class StoreSink:
         """Seal a large object; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
         assert isinstance(reception, IncomingReception)
         incoming = reception.incoming
-        try:
-            generation = reception.writer.seal(incoming.target, incoming.envelope.tree).generation
-        except EntrepotError as error:
-            reception.drop()
-            return self._refused(incoming, error)
-        return self._record([(incoming, generation)])
+        with self._unrecorded.sealing([incoming.target.binary]):
+            try:
+                generation = reception.writer.seal(incoming.target, incoming.envelope.tree).generation
+            except EntrepotError as error:
+                reception.drop()
+                return self._refused(incoming, error)
+            return self._record([(incoming, generation)])
 
     # --- both
 
@@ -155,14 +161,21 @@ class StoreSink:
         """Decide under which ID an object is sealed; None: it is here already."""
         envelope = Envelope.unpack(header.tree)
         oid = ObjectID(header.id)
+        life = self._lives.get(header.id)
+        if life is not None and life not in envelope.lives:
+            raise ObjectNotFound(
+                f"what was sent under the ID {oid} is not generation {life.generation} of instance {life.instance}, "
+                "nor a copy of that"
+            )
         store = self._sessions.get(envelope.scope, envelope.session)
         target = oid
         if raw_objects.generation_of(store, oid) is not None:
             local_id: ObjectID | None = oid
+            self._unrecorded.wait(header.id)  # another fetch may have sealed it just now
             if self._moves:
                 self._check_copy(store, oid, envelope)
                 self._bind(store, oid, envelope)
-            elif (life := self._lives.get(header.id)) is not None:
+            elif life is not None:
                 local_id = copy_of(store, oid, life)
                 target = alias(oid, life, (envelope.scope, envelope.session))
             if local_id is not None:

@@ -16,6 +16,8 @@ from entrepot_cluster.transport.store_endpoints import PinnedObject, StoreSource
 if TYPE_CHECKING:
     from entrepot import Store
 
+    from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
+
 _MAX_REMEMBERED = 200_000
 
 
@@ -32,10 +34,12 @@ class StoreObjects:
 
     Args:
         store: a connection to it, in any session.
+        unrecorded: copies that are being made here.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, unrecorded: UnrecordedCopies) -> None:
         self._store = store
+        self._unrecorded = unrecorded
         self._objects = StoreSource(store)
         self._lock = threading.Lock()
         # By ID and generation, as noted; the oldest first; guarded by _lock
@@ -62,7 +66,12 @@ class StoreObjects:
         return opened
 
     def lives(self, oid: ObjectID, generation: int, scope: str, session: str) -> tuple[Life, ...]:
-        """Return the life of an object here, and before it those that it is a copy of."""
+        """Return the life of an object here, and before it those that it is a copy of.
+
+        Raises:
+            StoreUnavailable: it is a copy that is being made, and the store does not take the record of its origin.
+        """
+        self._unrecorded.wait(oid.binary)
         here = Life(self._store.instance_id, generation)
         origin = origin_of(self._store, oid, (scope, session))
         if origin is None or origin.generation != generation:

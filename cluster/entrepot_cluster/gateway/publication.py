@@ -2,7 +2,7 @@
 
 unregistered ──registered──▶ filling ──everything was published──▶ confirmed ──changes──▶ confirmed
      ▲                          └──────────────┬─────────────────────┘
-     └──the directory has forgotten the instance
+     └──the directory has forgotten the instance; whoever publishes an object waits for the next registration
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from entrepot import raw_objects
-from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectNotFound
+from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectNotFound, StoreUnavailable
 from entrepot.ids import ObjectID
 from entrepot.phrases import count_of
 
 from entrepot_cluster.directory import model
 from entrepot_cluster.directory.errors import InstanceForgotten, InstanceSuperseded
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry
+from entrepot_cluster.gateway.current_registration import CurrentRegistration
 from entrepot_cluster.gateway.published import OWN_PREFIX, Change, NameKey, Published
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Publication:
         self._source = source
         self._lock = threading.Lock()  # held while the directory is written, so that changes arrive in order
         self._published = Published()  # guarded by _lock
-        self._registration: Registration | None = None  # guarded by _lock
+        self._current = CurrentRegistration()  # set under _lock
         self._confirmed = False  # guarded by _lock
         self._held: dict[NameKey, NameEntry] = {}  # names that no object has, see hold_name(); guarded by _lock
         self._dropped: set[NameKey] = set()  # of those, to be withdrawn; guarded by _lock
@@ -89,8 +90,16 @@ class Publication:
     def registered(self, registration: Registration) -> None:
         """Publish under a new registration from now on, beginning with everything."""
         with self._lock:
-            self._registration = registration
+            self._current.set(registration)
             self._confirmed = False
+
+    def wait_until_forgotten(self, seconds: float) -> bool:
+        """Wait for that long, but only until the directory has forgotten the registration; whether it has."""
+        return self._current.wait_until_forgotten(seconds)
+
+    def stop_waiting(self) -> None:
+        """End :meth:`wait_until_forgotten`."""
+        self._current.interrupt()
 
     def publish(self, *oids: bytes) -> None:
         """Publish objects now, with their names, and keep them published as long as the store has them.
@@ -98,11 +107,23 @@ class Publication:
         Raises:
             ObjectNotFound: one of them is not in the store; none is published then.
             DirectoryUnavailable: they could not be published now; they will be later.
+            StoreUnavailable: another gateway of this store publishes in place of this one.
         """
+        end = time.monotonic() + LOCK_SECONDS
+        while not self._publish(oids, end):
+            if not self._current.wait(max(0.0, end - time.monotonic())):
+                raise DirectoryUnavailable(
+                    f"{count_of(len(oids), 'object')} could not be published within {LOCK_SECONDS:g} s: the directory "
+                    "has forgotten this store, and has not taken its registration again; they will be published after "
+                    "that"
+                )
+
+    def _publish(self, oids: Sequence[bytes], end: float) -> bool:
+        """Publish objects; False: the directory has forgotten this instance, so try again once that is registered."""
         entries = [self._entry(ObjectID(oid)) for oid in oids]
         for entry, _ in entries:
             self._snapshots.add_explicit(entry.oid, entry.generation)
-        if not self._lock.acquire(timeout=LOCK_SECONDS):
+        if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
             raise DirectoryUnavailable(
                 f"{count_of(len(oids), 'object')} could not be published within {LOCK_SECONDS:g} s: other changes are "
                 "being written to the directory; they will be published after them"
@@ -121,7 +142,7 @@ class Publication:
             ]
             self._since_listing.update(entry.oid for entry, _ in entries)
             self._since_listing.update(key for _, keys in entries for key in keys)
-            self._send(Change(places, names, [], [], [], []))
+            return self._send_if_known(Change(places, names, [], [], [], []))
         finally:
             self._lock.release()
 
@@ -130,24 +151,27 @@ class Publication:
 
         Raises:
             DirectoryUnavailable: it could not be published.
+            StoreUnavailable: another gateway of this store publishes in place of this one.
         """
         entry = NameEntry(*key, bytes(20), 1)
         with self._lock:
             self._held[key] = entry
             self._since_listing.add(key)
-            self._send(Change([], [entry], [], [], [], []))
+            self._send_now(Change([], [entry], [], [], [], []))
 
     def drop_name(self, key: NameKey) -> None:
         """Withdraw such a name; if the directory is away, as soon as it is back.
 
         Raises:
             DirectoryUnavailable: it was not withdrawn yet.
+            StoreUnavailable: another gateway of this store publishes in place of this one.
         """
         with self._lock:
             self._held.pop(key, None)
             self._dropped.add(key)
             self._since_listing.add(key)
-            self._withdraw_dropped()
+            self._send_now(self._withdrawal())
+            self._dropped.clear()
 
     def _entry(self, oid: ObjectID) -> tuple[PlaceEntry, list[NameKey]]:
         """An object as it is published, and its names."""
@@ -165,6 +189,28 @@ class Publication:
             [key for key in keys if not key[2].startswith(OWN_PREFIX)],
         )
 
+    def _send_now(self, change: Change) -> None:
+        """As :meth:`_send_if_known`, but a forgotten registration is DirectoryUnavailable. Guarded by _lock."""
+        if not self._send_if_known(change):
+            raise DirectoryUnavailable(
+                "the directory has forgotten this store, and has not taken its registration again yet"
+            )
+
+    def _send_if_known(self, change: Change) -> bool:
+        """Send a change; False: the directory has forgotten the registration. Guarded by _lock."""
+        registration = self._current.get()
+        if registration is None and self._current.is_awaited:
+            return False
+        try:
+            self._send(change)
+        except InstanceForgotten:
+            if registration is not None:
+                self._current.forgotten(registration)
+            return False
+        except InstanceSuperseded as error:
+            raise StoreUnavailable(str(error)) from error
+        return True
+
     def stop(self) -> None:
         """End the thread, and wait for it."""
         self._stopping.set()
@@ -179,8 +225,11 @@ class Publication:
                 if failing:
                     _log.info("the directory takes what this store publishes again")
                 failing = False
-            except (InstanceForgotten, InstanceSuperseded):
-                continue  # its registration ends: membership registers it again, or gives up
+            except InstanceForgotten:
+                if (registration := self._current.get()) is not None:
+                    self._current.forgotten(registration)
+            except InstanceSuperseded:
+                continue  # membership finds that out too, and gives up
             except EntrepotError as error:
                 if not failing:
                     _log.warning("what this store has could not be published, and is tried again: %s", error)
@@ -194,7 +243,7 @@ class Publication:
 
     def _update(self) -> None:
         with self._lock:
-            if self._registration is None:
+            if self._current.get() is None:
                 return
             if not self._confirmed:
                 self._send(self._published.everything())
@@ -204,23 +253,24 @@ class Publication:
         snapshot = self._snapshots.take()
         self._listing_seconds = time.monotonic() - began
         with self._lock:
-            self._withdraw_dropped()
+            self._send(self._withdrawal())
+            self._dropped.clear()
             snapshot.names.update(self._held)
             self._send(self._published.change_to(snapshot).without(self._since_listing))
-            if not self._confirmed and self._registration is not None:
-                self._registration.confirm()
+            registration = self._current.get()
+            if not self._confirmed and registration is not None:
+                registration.confirm()
                 self._confirmed = True
 
-    def _withdraw_dropped(self) -> None:
-        """Guarded by _lock."""
-        self._send(Change([], [], [], [], [key for key in self._dropped if key not in self._held], []))
-        self._dropped.clear()
+    def _withdrawal(self) -> Change:
+        """Of the names that were dropped; guarded by _lock."""
+        return Change([], [], [], [], [key for key in self._dropped if key not in self._held], [])
 
     def _send(self, change: Change) -> None:
         """Write a change to the directory, in batches; guarded by _lock."""
         if not change:
             return
-        registration = self._registration
+        registration = self._current.get()
         if registration is None:
             raise DirectoryUnavailable("this store is not registered in the cluster's directory at the moment")
         for places in _batches(self._with_sequences(registration, change.places)):

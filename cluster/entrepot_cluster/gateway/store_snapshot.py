@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from entrepot import Store
 
     from entrepot_cluster.gateway.object_source import StoreObjects
+    from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 
 _HERE = frozenset({"sealed", "spilled", "evicting", "loading"})
 
@@ -29,11 +30,13 @@ class StoreSnapshots:
     Args:
         store: a connection to the store, in any session.
         source: is told where objects belong.
+        unrecorded: copies that are being made here; they are left out until it is recorded what they are copies of.
     """
 
-    def __init__(self, store: Store, source: StoreObjects) -> None:
+    def __init__(self, store: Store, source: StoreObjects, unrecorded: UnrecordedCopies) -> None:
         self._store = store
         self._source = source
+        self._unrecorded = unrecorded
         self._lock = threading.Lock()
         self._explicit: dict[bytes, int] = {}  # generations of those to publish by request; guarded by _lock
         self._members: dict[tuple[bytes, int], tuple[bytes, ...]] = {}  # of collections, by ID and generation
@@ -58,7 +61,7 @@ class StoreSnapshots:
         with self._lock:
             explicit = dict(self._explicit)
         for listing in inventory.everything(self._store):
-            if listing.state not in _HERE:
+            if listing.state not in _HERE or listing.id.binary in self._unrecorded:
                 continue
             oid, place = listing.id.binary, (listing.scope, listing.session)
             if place not in declared:

@@ -6,8 +6,10 @@
 
 #include "base/text.h"
 #include "os/events.h"
+#include "os/files.h"
 #include "os/log.h"
 #include "os/process.h"
+#include "os/socket.h"
 #include "plasma/front_end.h"
 #include "plasma/options.h"
 #include "plasma/supervisor.h"
@@ -41,7 +43,10 @@ int run(const std::vector<std::string>& arguments) {
   }
   auto front_end = FrontEnd::start(*options);
   if (!front_end.is_ok()) {
-    const bool has_no_store = front_end.status().code() == entrepot::Code::kStoreUnavailable;
+    // A store whose daemon or keeper stands still does not answer either, but somebody still has its socket.
+    const bool is_gone = !entrepot::os::file_exists(options->store_path) ||
+                         entrepot::os::is_socket_abandoned(options->store_path);
+    const bool has_no_store = is_gone && front_end.status().code() == entrepot::Code::kStoreUnavailable;
     return fail(front_end.status(), has_no_store ? kExitNoStore : kExitCannotStart);
   }
   for (const std::string& flag : options->ignored)

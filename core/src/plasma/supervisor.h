@@ -14,7 +14,7 @@ namespace entrepot::plasma {
 
 inline constexpr int kExitCannotStart = 1;
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitNoStore = 3;
+inline constexpr int kExitNoStore = 3;  // it has ended; one that does not answer may do so later: kExitCannotStart
 inline constexpr int kExitFailed = 4;
 
 // Runs this program again with these arguments, as often as it dies. Returns the exit code of this process.

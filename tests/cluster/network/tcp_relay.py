@@ -39,6 +39,7 @@ class TcpRelay:
         self._changed = threading.Condition()
         self._cut: set[str] = set()
         self._corrupt_at: dict[str, int] = {}
+        self._corrupts: set[str] = set()
         self._drop_at: dict[str, int] = {}
         self._sockets: list[socket.socket] = []
         self._ended = False
@@ -59,10 +60,25 @@ class TcpRelay:
         with self._changed:
             self._corrupt_at[direction] = self.passed[direction] + after
 
+    def corrupt_all(self, direction: str) -> None:
+        """From now on, change a byte of each part that is passed in a direction."""
+        with self._changed:
+            self._corrupts.add(direction)
+
     def drop_after(self, direction: str, after: int) -> None:
         """End all connections once ``after`` more bytes were passed in a direction."""
         with self._changed:
             self._drop_at[direction] = self.passed[direction] + after
+
+    def forget_faults(self) -> None:
+        """Pass everything unchanged from now on, on new connections: what was swallowed is missing on the old ones."""
+        with self._changed:
+            self._cut.clear()
+            self._corrupt_at.clear()
+            self._corrupts.clear()
+            self._drop_at.clear()
+            self.delay = 0.0
+        self.drop_connections()
 
     def drop_connections(self) -> None:
         """End all connections now."""
@@ -96,7 +112,7 @@ class TcpRelay:
                 threading.Thread(target=self._pass, args=(source, sink, direction), daemon=True).start()
 
     def _pass(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
-        with suppress(OSError):
+        try:
             while data := bytearray(source.recv(_PART)):
                 if self.delay:
                     time.sleep(self.delay)
@@ -105,12 +121,18 @@ class TcpRelay:
                 elif direction not in self._cut:
                     sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
+        except OSError:  # one end is gone: the other one is told, as by its host's kernel
+            for connection in (source, sink):
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def _is_last(self, direction: str, data: bytearray) -> bool:
         """Count the bytes, change the one that is to be changed; returns whether to end all connections."""
         with self._changed:
             begin = self.passed[direction]
             self.passed[direction] = end = begin + len(data)
+            if direction in self._corrupts:
+                data[len(data) // 2] ^= 0x40
             at = self._corrupt_at.get(direction, -1)
             if begin <= at < end:
                 data[at - begin] ^= 0x40
