@@ -26,7 +26,7 @@ from entrepot_cluster.gateway.current_registration import CurrentRegistration
 from entrepot_cluster.gateway.published import OWN_PREFIX, Change, NameKey, Published
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import TypeVar
 
     from entrepot import Store
