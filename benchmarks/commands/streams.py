@@ -5,7 +5,8 @@ over a unix socket between two processes. Throughput: chunks that follow each ot
 received over a unix socket. Rounds of both alternate in one run, on a store of its own; only ratios are meaningful.
 Three kinds of chunks: an array in the process's memory, which the put copies; one that was made in the store
 (``Store.allocating``), which is sealed in place, and whose making is part of the throughput; and one that lies in the
-store already, which is referenced.
+store already, which is referenced. With ``--between-hosts``, the reader has a store and a gateway of its own, on this
+machine, and the chunks go through the two gateways.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ import multiprocessing
 import socket
 import statistics
 import struct
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import entrepot
 import numpy as np
+from entrepot.errors import EntrepotError, ObjectNotFound
 
 from benchmarks.commands.checkpoints import own_store
 from benchmarks.harness.text import grid
@@ -46,6 +49,7 @@ def add_streams(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("streams", help="chunks of a stream between two processes, beside a unix socket")
     parser.add_argument("--rounds", type=int, default=7, help="of each (default 7)")
     parser.add_argument("--chunks", type=int, default=40, help="in each round (default 40)")
+    parser.add_argument("--between-hosts", action="store_true", help="through the gateways of two stores")
     parser.set_defaults(run=run)
 
 
@@ -53,10 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table."""
     with (
         tempfile.TemporaryDirectory(prefix="st-") as folder,
-        own_store(Path(folder, "store"), _CAPACITY_MIB, "--spill-path", "none") as store,
+        own_store(Path(folder, "store"), _CAPACITY_MIB, "--spill-path", "none") as own,
         ExitStack() as stack,
     ):
-        peer = stack.enter_context(_reading_process(store.address))
+        store, other = own, own.address
+        if arguments.between_hosts:
+            store, other = stack.enter_context(_two_hosts(Path(folder), own.address))
+        peer = stack.enter_context(_reading_process(other))
         round_trips: list[float] = []
         latencies: dict[str, list[float]] = {kind: [] for kind in KINDS}
         socket_rates: list[float] = []
@@ -83,6 +90,34 @@ def run(arguments: argparse.Namespace) -> int:
     print(grid(["chunk", "1 MiB in hand", "round trips", "16 MiB chunks", "of the socket's rate"], rows))
     print(f"goals: {GOAL_ROUND_TRIPS:g} round trips, {GOAL_RATE:g} times the socket's rate")
     return 0
+
+
+@contextmanager
+def _two_hosts(folder: Path, first: str) -> Iterator[tuple[entrepot.Store, str]]:
+    """A second store, and a gateway for each; yields the session of the cluster in the first, and the second's address.
+
+    Processes that connect to the second get that session too, because it is declared in both.
+    """
+    with own_store(folder / "other", _CAPACITY_MIB, "--spill-path", "none") as other, ExitStack() as stack:
+        for address in (first, other.address):
+            command = [sys.executable, "-m", "entrepot", "gateway", "--address", address]
+            gateway = subprocess.Popen([*command, "--cluster", f"embedded://{folder}/benchmark"])
+            stack.callback(gateway.wait)
+            stack.callback(gateway.terminate)
+            stack.enter_context(entrepot.connect(address, cluster=True))
+        store = stack.enter_context(entrepot.connect(first, cluster=True))
+        end = time.monotonic() + 60
+        while True:
+            try:
+                for each in (store, other):
+                    with suppress(ObjectNotFound):
+                        each.stream(_STREAM, create=False)
+                break
+            except EntrepotError:  # a gateway is not there yet
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+        yield store, other.address
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from entrepot.errors import AccessDenied, EntrepotError, ObjectLost
+from entrepot.errors import AccessDenied, EntrepotError, ObjectLost, StoreUnavailable, StreamFailed
 from entrepot_io.values import get_value, put_value
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "network"))
@@ -111,6 +111,55 @@ def test_the_gateway_is_killed_while_it_sends(
     a.start_gateway()
     wait_until(lambda: [place.is_live for place in b.store.locate(large.id)] == [True], "the other host to see it")
     assert get_value(large, address=b.address)[-1] == 9_999_999
+
+
+def test_a_stream_over_a_lossy_network(hosts: tuple[Any, Any], networks: tuple[Any, Any]) -> None:
+    a, b = hosts
+    networks[0].lose(2)
+    networks[1].lose(2)
+    home, remote = [host.store.stream("lossy", capacity=4, writers=2, cluster=True) for host in (a, b)]
+
+    def write(stream: Any, first: int) -> None:
+        with stream.writer() as writer:
+            for number in range(first, first + 10):
+                writer.put(np.full(60_000, number))
+
+    threads = [threading.Thread(target=write, args=each) for each in ((home, 0), (remote, 100))]
+    for thread in threads:
+        thread.start()
+    with remote.reader("model") as reader:
+        numbers = [int(value[0]) for value in reader]
+    for thread in threads:
+        thread.join(60)
+    assert [number for number in numbers if number < 100] == list(range(10))
+    assert [number for number in numbers if number >= 100] == list(range(100, 110))
+
+
+@pytest.mark.exhaustive
+def test_a_partition_fails_a_stream(hosts: tuple[Any, Any], networks: tuple[Any, Any]) -> None:
+    a, b = hosts
+    home, remote = [host.store.stream("cut", cluster=True) for host in (a, b)]
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            home_reader.get()
+        except EntrepotError as error:
+            errors.append(error)
+
+    home_reader, reader, writer = home.reader("near"), remote.reader("far"), remote.writer()
+    writer.put(1)
+    assert home_reader.get(timeout=60) == reader.get(timeout=60) == 1
+    networks[1].block_from(networks[0])
+    waiting = threading.Thread(target=read)
+    waiting.start()
+    with pytest.raises(StoreUnavailable, match="host a"):
+        reader.get(timeout=120)
+    with pytest.raises(StoreUnavailable, match="host a"):
+        writer.close()
+    waiting.join(120)
+    assert [type(error) for error in errors] == [StreamFailed]
+    networks[1].heal()
 
 
 def test_without_protection_only_loopback_is_allowed(cluster: Any, networks: tuple[Any, Any]) -> None:

@@ -91,7 +91,7 @@ def test_values_arrive_as_they_were_put(lasting_hosts: Any, wait_until: Callable
         for number, value in enumerate(values):
             got = reader.get(timeout=PATIENCE)
             assert type(got) is type(value)
-            assert np.array_equal(got, value) if isinstance(value, np.ndarray) else got == value
+            assert bool(np.array_equal(got, np.asarray(value))) if isinstance(value, np.ndarray) else got == value
             assert (reader.position, reader.redelivered) == (number, False)
         with pytest.raises(StreamEnded):
             reader.get(timeout=PATIENCE)

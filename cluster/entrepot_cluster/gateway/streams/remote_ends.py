@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -221,15 +222,20 @@ class RemoteEnd:
         return "its gateway could not go on"
 
     def _report(self, error: EntrepotError) -> None:
-        """Abort at home, tell the process, and wait until it has gone."""
+        """Tell the process, abort at home, which may take a while, and wait until the process has gone."""
+        self.tell_error(error)
         self._close_at_home(str(error))
+        with suppress(EntrepotError):  # it has gone
+            while self._raw.next_chunk(self._reader, self._done, float("inf")) is not None:
+                self._done = None
+
+    def tell_error(self, error: EntrepotError) -> None:
+        """Tell the process why its end is of no use any more."""
         try:
             self.tell([ERROR, error.code, str(error)])
             self._to_process.close()
-            while self._raw.next_chunk(self._reader, self._done, float("inf")) is not None:
-                self._done = None
-        except EntrepotError:
-            return  # it has gone
+        except EntrepotError as failure:
+            _log.info("a process could not be told about stream %r: %s: %s", self._relayed.stream, error, failure)
 
     def _close_at_home(self, reason: str | None) -> None:
         self._link.remove(self)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from entrepot._streams.relays import ACK, CHUNK, ERROR, NEXT
+from entrepot._streams.relays import ACK, CHUNK, NEXT
 from entrepot.errors import EntrepotError, ObjectLost, ObjectNotFound, StoreFull
 from entrepot.ids import ObjectID
 
@@ -148,10 +148,5 @@ class RemoteReader(RemoteEnd):
         with self._changed:
             if self._closing:
                 return
+        self.tell_error(error)
         self._close_at_home(str(error))
-        message: list[Any] = [ERROR, error.code, str(error)]
-        try:
-            self.tell(message)
-            self._to_process.close()
-        except EntrepotError as failure:
-            _log.info("a reader of stream %r could not be told that %s: %s", self._relayed.stream, error, failure)
