@@ -139,6 +139,7 @@ def test_a_reference_to_a_copy_follows_it(cluster: Any) -> None:
         assert get_value(first, address=host.address).shape == (50_000,)
 
 
+@pytest.mark.exhaustive
 def test_a_bare_id_means_what_was_published_last_however_soon_its_copy_is_published(cluster: Any) -> None:
     a, b, c = cluster.host("a"), cluster.host("b"), cluster.host("c")
     for number in range(1, 31):

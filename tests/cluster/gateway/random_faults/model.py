@@ -168,6 +168,11 @@ class Model:
         with self._lock:
             return self._keys.get(number)
 
+    def local_keys(self, host: str) -> list[str]:
+        """The keys under which a host's own store must have something."""
+        with self._lock:
+            return [key for at, key in self._local if at == host]
+
     def local(self, host: str, key: str) -> tuple[int | None, int]:
         """The write that a host's own store must have under a key, and how often that has changed."""
         with self._lock:

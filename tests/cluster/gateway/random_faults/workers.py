@@ -166,7 +166,8 @@ class Worker:
             self._breaks(f"the reference to write {life.number} of {life.key} has read write {number}")
 
     def _get_local(self, store: entrepot.Store) -> None:
-        key = self._shared.keys.choose(self._rng)
+        keys = self._shared.model.local_keys(self._host.name)
+        key = self._rng.choice(keys or [self._shared.keys.choose(self._rng)])
         before = self._shared.model.local(self._host.name, key)
         if before[0] is None:
             return
