@@ -28,7 +28,7 @@ from entrepot.errors import (
     StoreUnavailable,
 )
 from entrepot.ids import ObjectID
-from entrepot.origins import Life
+from entrepot.origins import Life, Role
 
 from entrepot_cluster.directory.directory import VIEW_SECONDS
 from entrepot_cluster.directory.model import Instance, Place
@@ -222,13 +222,13 @@ class Fetcher:
         self._try_places([_Candidate(oid, places)], lambda: StoreSink(self._sessions, life=life), {oid: future})
         return future.result()
 
-    def pull(self, wanted: Sequence[Wanted], peer: PeerConnections) -> list[EntrepotError | None]:
-        """Fetch objects from one peer, with their names: they are to be moved here.
+    def pull(self, wanted: Sequence[Wanted], peer: PeerConnections, role: Role) -> list[EntrepotError | None]:
+        """Fetch objects from one peer that has asked for that: they are moved here, or copies are to be kept here.
 
         Returns:
             for each object None, or why it is not here now.
         """
-        return [outcome.error for outcome in fetch_from(peer, wanted, StoreSink(self._sessions, moves=True))]
+        return [outcome.error for outcome in fetch_from(peer, wanted, StoreSink(self._sessions, role=role))]
 
     def published(self, oids: Sequence[bytes]) -> set[bytes]:
         """Return which of these objects another store has published.

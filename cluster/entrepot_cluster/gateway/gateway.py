@@ -9,7 +9,9 @@ Parts::
     Gateway ── GatewayServer ── StoreObjects, PeerRequests    what other gateways ask for
        ├────── Calls ── Fetcher ── Peers                      what this store's clients ask for
        ├────── Membership                                     the lease; who else is there
-       └────── Publication ── StoreSnapshots                  what the directory knows of this store
+       ├────── Publication ── StoreSnapshots                  what the directory knows of this store
+       ├────── Replication                                    copies that its sessions ask for
+       └────── Migration ── Draining                          what is moved to other stores
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError, I
 
 from entrepot_cluster.gateway.calls import Calls, error_name
 from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
+from entrepot_cluster.gateway.draining import Draining
 from entrepot_cluster.gateway.fetcher import Fetcher
 from entrepot_cluster.gateway.membership import Membership
+from entrepot_cluster.gateway.migration import Migration
 from entrepot_cluster.gateway.moving_objects import MovingObjects
 from entrepot_cluster.gateway.object_source import StoreObjects
 from entrepot_cluster.gateway.peer_requests import PeerRequests
 from entrepot_cluster.gateway.peers import Peers
 from entrepot_cluster.gateway.publication import Publication
+from entrepot_cluster.gateway.replication import Replication
 from entrepot_cluster.gateway.session_stores import SessionStores
 from entrepot_cluster.gateway.settings import GatewaySettings
 from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
@@ -79,7 +84,7 @@ class Gateway:
             settings.listen,
             identity,
             self._source,
-            requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving),
+            requests=PeerRequests(self._store, self._fetcher, self._peers, self._publication, moving, self._source),
             security=settings.security,
         )
         addresses = settings.advertise or (self._server.address,)
@@ -90,15 +95,22 @@ class Gateway:
                 "--advertise HOST:PORT"
             )
         self.address = addresses[0]
+        self._replication = Replication(
+            self._store, self._sessions, self._directory, self._peers, self._source, self.address
+        )
+        self._publication.when_published = self._replication.published
+        migration = Migration(
+            self._store, self._directory, self._peers, self._source, moving, self._replication, self.address
+        )
         self._calls = Calls(
             self._store,
             self._directory,
             self._fetcher,
             self._publication,
-            self._peers,
-            self._source,
-            moving,
-            self.address,
+            self._replication,
+            migration,
+            Draining(self._store, self._directory, self._peers, self._source, moving, migration),
+            self.stop,
         )
         self._membership = Membership(
             self._store,
@@ -130,6 +142,7 @@ class Gateway:
             raw.serve_gateway(self._label)
             self._membership.start()
             self._publication.start()
+            self._replication.start()
             while not self._stopping.is_set():
                 try:
                     calls = raw.next_calls(CALLS_AT_ONCE, POLL_SECONDS)
@@ -181,6 +194,7 @@ class Gateway:
     def _close(self) -> None:
         with suppress(EntrepotError):
             self._store._raw().serve_gateway("")  # pyright: ignore[reportPrivateUsage]
+        self._replication.stop()
         self._publication.stop()
         self._membership.stop(depart=self._failure is None)
         self._calls.close()

@@ -21,10 +21,10 @@ from entrepot.ids import ObjectID
 from entrepot_cluster.directory import model
 from entrepot_cluster.directory.errors import InstanceForgotten, InstanceSuperseded
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry
-from entrepot_cluster.gateway.published import OWN_PREFIX, Change, NameKey, Published
+from entrepot_cluster.gateway.published import OWN_PREFIX, Change, NameKey, Published, place_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import TypeVar
 
     from entrepot import Store
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.directory.registration import Registration
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
     from entrepot_cluster.gateway.object_source import StoreObjects
+    from entrepot_cluster.gateway.published import Snapshot
     from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
 
     T = TypeVar("T")
@@ -54,6 +55,9 @@ class Publication:
         directory: of the cluster.
         snapshots: say what is to be published.
         source: knows what objects are copies of.
+
+    Attributes:
+        when_published: called with each listing once it is published, by the thread. Set it before :meth:`start`.
     """
 
     def __init__(
@@ -63,12 +67,14 @@ class Publication:
         self._directory = directory
         self._snapshots = snapshots
         self._source = source
+        self.when_published: Callable[[Snapshot], None] = lambda _: None
         self._lock = threading.Lock()  # held while the directory is written, so that changes arrive in order
         self._published = Published()  # guarded by _lock
         self._registration: Registration | None = None  # guarded by _lock
         self._confirmed = False  # guarded by _lock
         # What publish() has sent since the present listing began, which may have missed it; guarded by _lock
         self._since_listing: set[bytes | NameKey] = set()
+        self._took_up = False  # what an earlier gateway had published by request; of the thread
         self._listing_seconds = 0.0  # how long listing the store took; of the thread
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
@@ -89,8 +95,11 @@ class Publication:
             self._registration = registration
             self._confirmed = False
 
-    def publish(self, oid: bytes) -> None:
+    def publish(self, oid: bytes) -> tuple[PlaceEntry, int]:
         """Publish an object now, with its names, and keep it published as long as the store has it.
+
+        Returns:
+            what was published, and how many stores are to have the object.
 
         Raises:
             ObjectNotFound: it is not in the store.
@@ -103,8 +112,7 @@ class Publication:
         self._snapshots.add_explicit(oid, generation)
         belonging = self._source.look_up(object_id)
         nbytes = raw_objects.entry_of(self._store, object_id).nbytes
-        lives = self._source.lives(object_id, generation, belonging.scope, belonging.session)
-        origin = lives[0] if len(lives) > 1 else None
+        origin = self._source.origin(object_id, generation, belonging.scope, belonging.session)
         session = model.session_reference(belonging.scope, belonging.session)
         if not self._lock.acquire(timeout=LOCK_SECONDS):
             raise DirectoryUnavailable(
@@ -112,7 +120,8 @@ class Publication:
                 "to the directory; it will be published after them"
             )
         try:
-            entry = PlaceEntry(oid, generation, nbytes, session, self._published.sequence_of(oid, generation), origin)
+            sequence = self._published.sequence_of(oid, generation)
+            entry = place_entry(oid, generation, nbytes, session, origin, sequence)
             keys = [
                 (belonging.scope, belonging.session, name)
                 for name in belonging.names
@@ -125,6 +134,8 @@ class Publication:
             self._send(Change([entry], names, [], [], [], []))
         finally:
             self._lock.release()
+        replicas = self._source.terms.replicas(*belonging[:2]) if origin is None else origin.replicas
+        return entry, replicas
 
     def stop(self) -> None:
         """End the thread, and wait for it."""
@@ -162,13 +173,30 @@ class Publication:
         with self._lock:
             self._since_listing.clear()
         began = time.monotonic()
-        snapshot = self._snapshots.take()
+        snapshot = self._snapshot()
         self._listing_seconds = time.monotonic() - began
         with self._lock:
             self._send(self._published.change_to(snapshot).without(self._since_listing))
             if not self._confirmed and self._registration is not None:
                 self._registration.confirm()
                 self._confirmed = True
+        self.when_published(snapshot)
+
+    def _snapshot(self) -> Snapshot:
+        """List the store. The first time, take up what an earlier gateway of this store published by request."""
+        with self._lock:
+            registration = self._registration
+        if self._took_up or registration is None or not registration.was_known:
+            self._took_up = self._took_up or registration is not None
+            return self._snapshots.take()
+        candidates = self._snapshots.take(unpublished=True).unpublished
+        for batch in _batches(candidates):
+            for oid, published in zip(batch, self._directory.get().places(batch), strict=True):
+                own = (place for place in published.entries if place.instance.id == registration.instance.id)
+                if any(place.generation == candidates[oid] for place in own):
+                    self._snapshots.add_explicit(oid, candidates[oid])
+        self._took_up = True
+        return self._snapshots.take()
 
     def _send(self, change: Change) -> None:
         """Write a change to the directory, in batches; guarded by _lock."""

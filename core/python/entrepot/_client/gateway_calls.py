@@ -32,6 +32,10 @@ LOCATE = "locate"
 PUBLISH = "publish"
 MIGRATE = "migrate"
 PREFETCH = "prefetch"
+PUBLISH_REPLICAS = "publish_replicas"
+REPLICAS = "replicas"
+DRAIN = "drain"
+LEAVE = "leave"
 
 
 class Life(NamedTuple):
@@ -108,15 +112,52 @@ def locate(raw: _core.Client, oid: ObjectID, timeout: float) -> list[Place]:
     return [Place(*fields) for fields in call(raw, LOCATE, oid.binary, timeout)]
 
 
-def publish(raw: _core.Client, oid: ObjectID, timeout: float) -> None:
-    """Publish an object, and wait until the directory has it.
+class ReplicaStatus(NamedTuple):
+    """How far the copies are that sessions ask for (``connect(replicas=)``).
+
+    Attributes:
+        objects: how many objects this store sees to: those that were put here, or whose original was lost.
+        incomplete: those of them that have fewer copies than they could have at the moment.
+        without_host: those that have fewer than they should because the cluster has too few hosts.
+    """
+
+    objects: int
+    incomplete: int
+    without_host: int
+
+
+def replica_status(raw: _core.Client, timeout: float) -> ReplicaStatus:
+    """Return how far the copies are that sessions ask for.
+
+    Raises:
+        StoreUnavailable: there is no gateway, or it does not answer.
+    """
+    return ReplicaStatus(**call(raw, REPLICAS, None, timeout))
+
+
+def drain(raw: _core.Client, oids: list[bytes], to: str) -> list[tuple[str, str]]:
+    """Move a batch of objects to other hosts (``entrepot drain``), as long as the transfers make progress.
+
+    Returns:
+        for each what became of it, ``"moved"``, ``"left"``, ``"gone"`` or ``"kept"``; and where it is, or why.
+    """
+    return [(what, detail) for what, detail in call(raw, DRAIN, [oids, to], 0)]
+
+
+def leave(raw: _core.Client, timeout: float) -> None:
+    """Have the gateway leave the cluster, and end."""
+    call(raw, LEAVE, None, timeout)
+
+
+def publish(raw: _core.Client, oid: ObjectID, timeout: float, *, wait_for_replicas: bool = False) -> None:
+    """Publish an object, and wait until the directory has it; or until as many stores have it as are to.
 
     Raises:
         ObjectNotFound: it is not in this store.
         StoreUnavailable: there is no gateway, or the directory does not answer.
         Timeout: not in time.
     """
-    call(raw, PUBLISH, oid.binary, timeout)
+    call(raw, PUBLISH_REPLICAS if wait_for_replicas else PUBLISH, oid.binary, timeout)
 
 
 def migrate(raw: _core.Client, oid: ObjectID, to: str, timeout: float) -> None:
