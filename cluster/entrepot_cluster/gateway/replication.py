@@ -16,7 +16,6 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from entrepot.errors import (
 from entrepot.ids import ObjectID
 from entrepot.origins import Life, Origin, Role, record_of
 
+from entrepot_cluster.gateway.kept_object import BACK_OFF_SECONDS, RECHECK_SECONDS, KeptObject
 from entrepot_cluster.gateway.replica_plan import Copies, Duty, copies_of, targets_for
 from entrepot_cluster.transport.endpoints import Wanted
 
@@ -51,45 +51,12 @@ if TYPE_CHECKING:
 
 INTERVAL_SECONDS = 0.5
 WAIT_SECONDS = 0.2  # before somebody who waits for copies looks again
-RECHECK_SECONDS = 30.0  # of what was complete: a copy may have been deleted
-BACK_OFF_SECONDS = 5.0  # before a store that did not take a copy is asked again
 LOOKUP_IDS = 1000
 COPIES_AT_ONCE = 64  # in one request to a peer
 _PEERS_AT_ONCE = 4
 _MAX_MOVED = 100_000  # remembered, for a listing that is older than the move
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Kept:
-    """An object of which copies are wanted.
-
-    Attributes:
-        entry: as it was published.
-        wanted: how many stores are to have it.
-        copies: as they were found last; None: not yet.
-        checked_at: when that was.
-        live: the instances that were live then.
-        holders: instances that were seen to have a copy, while this store saw to the copies.
-        refused: instances where the ID holds something else, and until when they are not asked again.
-    """
-
-    entry: PlaceEntry
-    wanted: int
-    copies: Copies | None = None
-    checked_at: float = -RECHECK_SECONDS
-    live: frozenset[str] = frozenset()
-    holders: set[str] = field(default_factory=set)
-    refused: dict[str, float] = field(default_factory=dict)
-
-    def is_due(self, live: frozenset[str], now: float) -> bool:
-        """Whether its copies are to be looked at."""
-        copies = self.copies
-        if copies is None or self.live != live or now - self.checked_at > RECHECK_SECONDS:
-            return True
-        is_short = copies.duty == Duty.KEEP and copies.missing > 0
-        return copies.duty == Duty.TAKE_OVER or (is_short and now - self.checked_at > BACK_OFF_SECONDS)
 
 
 class Replication:
@@ -125,7 +92,7 @@ class Replication:
         # IDs and generations that another store has taken over, the oldest first; guarded by _changed
         self._moved: OrderedDict[tuple[bytes, int], None] = OrderedDict()
         self._stopping = False  # guarded by _changed
-        self._kept: dict[bytes, _Kept] = {}  # guarded by _changed
+        self._kept: dict[bytes, KeptObject] = {}  # guarded by _changed
         # Lives that were deleted here, by the instance that has a copy of them; of the thread
         self._withdrawn: dict[str, set[tuple[bytes, Life]]] = {}
         self._refused: dict[str, float] = {}  # until when a store is not asked again, by instance; guarded by _changed
@@ -171,7 +138,7 @@ class Replication:
         """
         end = time.monotonic() + seconds
         while wanted > 1:
-            copies = self._look_up([_Kept(entry, wanted)])[0]
+            copies = self._look_up([KeptObject(entry, wanted)])[0]
             if not copies.missing and not copies.unplaced:
                 return
             if time.monotonic() >= end:
@@ -182,7 +149,7 @@ class Replication:
                     f"{seconds:.3g} s{reason}"
                 )
             with self._changed:
-                self._kept.setdefault(entry.oid, _Kept(entry, wanted))
+                self._kept.setdefault(entry.oid, KeptObject(entry, wanted))
                 self._urgent.add(entry.oid)
                 self._changed.notify_all()
                 self._changed.wait(min(WAIT_SECONDS, max(0.0, end - time.monotonic())))
@@ -230,7 +197,7 @@ class Replication:
 
     def _take_in(self, listed: Snapshot) -> None:
         """Note new objects, and those that are gone."""
-        gone: list[_Kept] = []
+        gone: list[KeptObject] = []
         with self._changed:
             for oid, wanted in listed.replicas.items():
                 entry = listed.places.get(oid)
@@ -242,7 +209,7 @@ class Replication:
                     continue
                 if kept is not None:
                     gone.append(kept)
-                self._kept[oid] = _Kept(entry, wanted)
+                self._kept[oid] = KeptObject(entry, wanted)
             for oid in [oid for oid in self._kept if oid in listed.places and oid not in listed.replicas]:
                 del self._kept[oid]  # its session asks for one copy only now
             missing = [kept for oid, kept in self._kept.items() if oid not in listed.replicas]
@@ -262,7 +229,7 @@ class Replication:
             return self._store.exists(ObjectID(entry.oid))
         return generation == entry.generation
 
-    def _note_deleted(self, kept: _Kept) -> None:
+    def _note_deleted(self, kept: KeptObject) -> None:
         """The original was deleted, and its copies go with it."""
         entry = kept.entry
         with self._changed:
@@ -309,7 +276,7 @@ class Replication:
         due = [kept for kept in everything if kept.entry.oid in urgent or kept.is_due(live, now)]
         for batch in _batches(due, LOOKUP_IDS):
             self._look_up(batch)
-            by_target: dict[str, list[_Kept]] = defaultdict(list)
+            by_target: dict[str, list[KeptObject]] = defaultdict(list)
             targets: dict[str, Instance] = {}
             for kept in batch:
                 for target in self._targets_of(kept):
@@ -325,7 +292,7 @@ class Replication:
         with self._changed:
             self._changed.notify_all()
 
-    def _look_up(self, batch: list[_Kept]) -> list[Copies]:
+    def _look_up(self, batch: list[KeptObject]) -> list[Copies]:
         """Find out which stores have the objects."""
         instances = self._directory.instances()
         live = frozenset(instance.id for instance in instances if instance.live)
@@ -343,7 +310,7 @@ class Replication:
     def _life(self, entry: PlaceEntry) -> Life:
         return entry.origin or Life(self._own, entry.generation)
 
-    def _targets_of(self, kept: _Kept) -> list[Instance]:
+    def _targets_of(self, kept: KeptObject) -> list[Instance]:
         copies = kept.copies
         if copies is None or copies.duty == Duty.NONE:
             return []
@@ -360,7 +327,7 @@ class Replication:
         )
         return targets[: copies.missing]
 
-    def _take_over(self, kept: _Kept) -> bool:
+    def _take_over(self, kept: KeptObject) -> bool:
         """Record that the copy here has taken the place of the original, which was lost; False: it is gone."""
         oid = ObjectID(kept.entry.oid)
         try:
@@ -375,7 +342,7 @@ class Replication:
         raw_objects.put_small(store, [record_of(store, oid, primary)], replace=True)
         return True
 
-    def _copy(self, target: Instance, batch: list[_Kept]) -> None:
+    def _copy(self, target: Instance, batch: list[KeptObject]) -> None:
         """Have another store fetch objects from here."""
         wanted = [Wanted(kept.entry.oid, kept.entry.generation) for kept in batch]
         try:

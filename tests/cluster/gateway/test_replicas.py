@@ -38,8 +38,8 @@ def test_objects_are_on_as_many_hosts_as_there_are_and_as_their_session_asks_for
         placed = [hosts_of(store, oid) for oid in [large, *small]]
         assert all("a" in where and len(where) == 2 for where in placed)
         (other,) = hosts_of(store, large) - {"a"}
-        there = hosts[other].store.session("run")
-        assert there.get(large, remote=False)[-1] == 499_999
+        copies = hosts[other].store.session("run")
+        assert copies.get(large, remote=False)[-1] == 499_999
         wait_until(lambda: store.replica_status() == (21, 0, 0), "the status")
         with replicated(a, "many", replicas=4) as many:
             wide = many.put("value")
@@ -49,7 +49,7 @@ def test_objects_are_on_as_many_hosts_as_there_are_and_as_their_session_asks_for
             wait_until(lambda: store.replica_status() == (22, 0, 1), "the status to say what is missing")
         a.kill()  # and with it the originals
         reader = hosts["b"].store.session("run")
-        assert reader.get(large)[-1] == 499_999
+        assert reader.get_by_name("large")[-1] == 499_999
         assert [reader.get(oid) for oid in small] == list(range(20))
 
 
@@ -75,11 +75,11 @@ def test_copies_go_with_the_original_and_readers_keep_theirs(cluster: Any, wait_
     with replicated(a) as store:
         oid = store.put("first", id=store.derive("key"))
         store.publish(oid, wait_for_replicas=True, timeout=WATCHDOG)
-        there = b.store.session("run")
-        assert there.get(oid, remote=False) == "first"
+        copies = b.store.session("run")
+        assert copies.get(oid, remote=False) == "first"
         store.put("second", id=oid, replace=True)
         store.publish(oid, wait_for_replicas=True, timeout=WATCHDOG)
-        wait_until(lambda: there.exists(oid) and there.get(oid, remote=False) == "second", "the copy to be replaced")
+        wait_until(lambda: copies.exists(oid) and copies.get(oid, remote=False) == "second", "the copy to be replaced")
         read = a.store.put(np.arange(100_000))
         a.store.publish(read)
         assert b.store.get(read)[-1] == 99_999
@@ -88,7 +88,7 @@ def test_copies_go_with_the_original_and_readers_keep_theirs(cluster: Any, wait_
             own.publish(read, wait_for_replicas=True, timeout=WATCHDOG)
         a.store.delete(read)
         store.delete(oid)
-        wait_until(lambda: not there.exists(oid), "the copy to be deleted")
+        wait_until(lambda: not copies.exists(oid), "the copy to be deleted")
         assert b.store.get(read, remote=False)[-1] == 99_999
         assert b.store.info(read).generation == received
 
@@ -119,8 +119,8 @@ def test_the_gateway_that_made_copies_is_killed(two_hosts: Any, wait_until: Call
         b.start_gateway()
         for oid in oids:
             store.publish(oid, wait_for_replicas=True, timeout=WATCHDOG)
-        there = b.store.session("run")
-        assert [int(there.get(oid, remote=False)[0]) for oid in oids] == list(range(20))
+        copies = b.store.session("run")
+        assert [int(copies.get(oid, remote=False)[0]) for oid in oids] == list(range(20))
 
 
 def test_what_cannot_be_asked_for_is_refused(daemon: Any) -> None:
