@@ -1,4 +1,4 @@
-"""The subcommands ``entrepot gateway`` and ``entrepot cluster``."""
+"""The subcommands ``entrepot gateway`` and ``entrepot cluster``; and ``entrepot drain``, from its own module."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument
+
+from entrepot_cluster import drain_command
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -67,6 +69,7 @@ def add_subcommands(subparsers: SubParsers) -> None:
     cluster.add_argument("--cluster", metavar="URL", help="its directory (default: ENTREPOT_CLUSTER)")
     cluster.add_argument("--json", action="store_true", help="print JSON")
     cluster.set_defaults(run=run_cluster)
+    drain_command.add_subcommand(subparsers)
 
 
 def run_gateway(arguments: argparse.Namespace) -> int:

@@ -27,10 +27,10 @@ void read_as(const Bytes& bytes) {
 void read_as_all(const Bytes& bytes) {
   read_as<ErrorBody, Hello, HelloReply, LeaseRequest, LeaseReply, UnleaseRequest, ReserveRequest, ReservationRequest,
           ReservationReply, SegmentRequest, SegmentReply, SealRequest, SealReply, LookupRequest, LookupReply,
-          DeleteRequest, DeleteReply, EvictRequest, EvictReply, OpenSessionRequest, OpenSessionReply,
-          CloseSessionRequest, RemoveSessionRequest, RemoveUnusedRequest, RemoveUnusedReply, DefineSetRequest,
-          DefineSetReply, ListSetsRequest, HintRequest, ConsumedRequest, PerObjectReply, NameRequest, NameReply,
-          ListRequest, InfoRequest, JsonReply, WaitRequest, ForkReply, Empty>(bytes);
+          DeleteRequest, DeleteGenerationsRequest, DeleteReply, EvictRequest, EvictReply, OpenSessionRequest,
+          OpenSessionReply, CloseSessionRequest, RemoveSessionRequest, RemoveUnusedRequest, RemoveUnusedReply,
+          DefineSetRequest, DefineSetReply, ListSetsRequest, HintRequest, ConsumedRequest, PerObjectReply, NameRequest,
+          NameReply, ListRequest, InfoRequest, JsonReply, WaitRequest, ForkReply, Empty>(bytes);
   read_as<OpenStreamRequest, OpenStreamReply, RemoveStreamRequest, StreamStateRequest, StreamStateReply,
           OpenStreamWriterRequest, OpenStreamWriterReply, CloseStreamWriterRequest, AppendChunkRequest,
           AppendChunkReply, WithdrawChunkRequest, WithdrawChunkReply, OpenStreamReaderRequest, OpenStreamReaderReply,
@@ -107,6 +107,7 @@ std::vector<Bytes> seeds() {
   object.name = "orders";
   add_seed(all, MessageType::kSeal, SealRequest{{object, object}});
   add_seed(all, MessageType::kLookup, LookupRequest{{IdBytes{1}, IdBytes{2}}, 5, 5});
+  add_seed(all, MessageType::kDeleteGenerations, DeleteGenerationsRequest{{{IdBytes{1}, 1}, {IdBytes{2}, 7}}});
   add_seed(all, MessageType::kLease, LeaseRequest{64, 4096, 0});
   add_seed(all, MessageType::kOpenSession, OpenSessionRequest{"scope", "run", 1, 60, 1 << 20, 10, 2});
   add_seed(all, MessageType::kHint, HintRequest{{IdBytes{1}}, 15, -3, 1, 2, 500'000'000});

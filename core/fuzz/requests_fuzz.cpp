@@ -207,7 +207,8 @@ class Session {
       case 30:
         return send(peer, MessageType::kInfo, InfoRequest{});
       default: {
-        const int which = input_.byte() % 19;
+        const int which = input_.byte() % 20;
+        if (which == 19) return send(peer, MessageType::kDeleteGenerations, DeleteGenerationsRequest{});
         if (which >= 15) return send_about_gateway(peer, which - 15);
         return which < 3 ? send_about_memory(peer, which) : send_about_streams(peer, which);
       }
@@ -418,6 +419,7 @@ std::vector<Bytes> seeds() {
     append(input, {26, 1, 1, 3, 1, 1, 0, 1});
     append(input, {28, 0, number, 1, 1, 1, 0, 1});
     append(input, {29, number, 1, 0, 0, 10, 1});
+    append(input, {31, 19, 2, 1, number, 2, static_cast<std::uint8_t>(number + 1), 1});  // DeleteGenerations
     append(input, {10, 1, 42, 4, 0xff, 0x7f, 3, 19, 1, 1, 1});
     all.push_back(input);
   }

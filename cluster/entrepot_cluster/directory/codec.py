@@ -49,6 +49,7 @@ NAME_MAX_BYTES = 255
 _FORMAT = 1 << 4
 _HAS_SESSION = 1
 _HAS_ORIGIN = 2
+_IS_PRIMARY = 4
 _END_OF_NAME = b"\x00\x01"
 _U64 = (1 << 64) - 1
 
@@ -231,6 +232,8 @@ def encode_place(entry: PlaceEntry, epoch: int, sequence: int) -> bytes:
     if entry.origin is not None:
         flags |= _HAS_ORIGIN
         tail += instance_bytes(entry.origin.instance) + _varint(entry.origin.generation)
+    if entry.is_primary:
+        flags |= _IS_PRIMARY
     numbers = _varint(epoch) + _varint(entry.generation) + _varint(entry.nbytes) + _varint(sequence)
     return bytes([flags]) + numbers + tail
 
@@ -238,12 +241,13 @@ def encode_place(entry: PlaceEntry, epoch: int, sequence: int) -> bytes:
 def decode_place(key: bytes, value: bytes) -> tuple[PlaceEntry, int]:
     """Decode a place, and the epoch in which it was published; raises DirectoryDamaged."""
     oid = oid_of(key)
-    reader = _Reader(key, value, _HAS_SESSION | _HAS_ORIGIN)
+    reader = _Reader(key, value, _HAS_SESSION | _HAS_ORIGIN | _IS_PRIMARY)
     epoch, generation, nbytes, sequence = (reader.number() for _ in range(4))
     session = reader.take(SESSION_BYTES) if reader.flags & _HAS_SESSION else NO_SESSION
     origin = Life(reader.take(INSTANCE_BYTES).hex(), reader.number()) if reader.flags & _HAS_ORIGIN else None
     reader.end()
-    return PlaceEntry(oid, generation, nbytes, session, sequence, origin), epoch
+    is_primary = bool(reader.flags & _IS_PRIMARY)
+    return PlaceEntry(oid, generation, nbytes, session, sequence, origin, is_primary), epoch
 
 
 def encode_name(entry: NameEntry, epoch: int, sequence: int) -> bytes:

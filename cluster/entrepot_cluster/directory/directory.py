@@ -285,7 +285,16 @@ def _place(raw: Entry, numbers: _Numbers) -> Place | None:
     instance = _counting(raw, epoch, numbers)
     if instance is None:
         return None
-    return Place(entry.oid, instance, entry.generation, entry.nbytes, entry.session, entry.sequence, entry.origin)
+    return Place(
+        entry.oid,
+        instance,
+        entry.generation,
+        entry.nbytes,
+        entry.session,
+        entry.sequence,
+        entry.origin,
+        entry.is_primary,
+    )
 
 
 def _binding(raw: Entry, numbers: _Numbers) -> NameBinding | None:

@@ -83,6 +83,7 @@ class PlaceEntry:
             object that is published again, have the number of the first publication, so that they do not count as
             newer.
         origin: for a copy of another instance's object, the life that it is a copy of. Default: made here.
+        is_primary: a copy that has taken the original's place: it was moved here, or the original's store was lost.
     """
 
     oid: bytes
@@ -91,6 +92,7 @@ class PlaceEntry:
     session: bytes = NO_SESSION
     sequence: int = 0
     origin: Life | None = None
+    is_primary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ class Place:
     session: bytes
     sequence: int
     origin: Life | None
+    is_primary: bool = False
 
     @property
     def life(self) -> Life:

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
-from entrepot import inventory, raw_objects
+from entrepot import raw_objects
 from entrepot._client import gateway_calls
-from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, StoreUnavailable, VersionMismatch
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, VersionMismatch
 from entrepot.ids import ObjectID
 from entrepot.origins import Life, copy_of
 
 from entrepot_cluster.gateway.collection_calls import CollectionCalls
-from entrepot_cluster.gateway.fetcher import Fetcher, find_instance, is_unknown, lost_error
+from entrepot_cluster.gateway.fetcher import Fetcher, is_unknown, lost_error
 from entrepot_cluster.gateway.waiting_fetches import WaitingFetches
-from entrepot_cluster.transport.endpoints import Wanted
 
 if TYPE_CHECKING:
     from entrepot import Store
 
-    from entrepot_cluster.directory.model import Instance
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
-    from entrepot_cluster.gateway.moving_objects import MovingObjects
-    from entrepot_cluster.gateway.object_source import StoreObjects
-    from entrepot_cluster.gateway.peers import Peers
+    from entrepot_cluster.gateway.draining import Draining
+    from entrepot_cluster.gateway.migration import Migration
     from entrepot_cluster.gateway.publication import Publication
+    from entrepot_cluster.gateway.replication import Replication
     from entrepot_cluster.gateway.streams.stream_calls import StreamCalls
 
 _PREFETCHES_AT_ONCE = 4
+_ANSWER_SECONDS = 0.25  # for an answer to reach its client in time
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +43,8 @@ class Calls:
     Args:
         store: a connection to the store, in any session.
         directory: of the cluster.
-        fetcher, publication, peers, source, moving, streams: the gateway's parts.
-        own_address: where other gateways reach this one.
+        fetcher, publication, replication, migration, draining, streams, collections: the gateway's parts.
+        leave: ends the gateway; it leaves the cluster.
     """
 
     def __init__(
@@ -51,23 +53,24 @@ class Calls:
         directory: DirectoryAccess,
         fetcher: Fetcher,
         publication: Publication,
-        peers: Peers,
-        source: StoreObjects,
-        moving: MovingObjects,
+        replication: Replication,
+        migration: Migration,
+        draining: Draining,
         streams: StreamCalls,
-        own_address: str,
+        collections: CollectionCalls,
+        leave: Callable[[], None],
     ) -> None:
         self._store = store
         self._directory = directory
         self._fetcher = fetcher
         self._publication = publication
-        self._peers = peers
-        self._source = source
-        self._moving = moving
-        self._own_address = own_address
+        self._replication = replication
+        self._migration = migration
+        self._draining = draining
+        self._leave = leave
         self._background = ThreadPoolExecutor(_PREFETCHES_AT_ONCE, thread_name_prefix="prefetch")
         self._waiting = WaitingFetches(fetcher, self._is_here)
-        self._collections = CollectionCalls(store, directory, peers, publication, own_address)
+        self._collections = collections
         self._operations: dict[str, Callable[[Any], Any]] = {
             gateway_calls.FETCH_LIFE: self._fetch_life,
             gateway_calls.FETCH_LIVES: self._fetch_lives,
@@ -79,6 +82,9 @@ class Calls:
             gateway_calls.MIGRATE: self._migrate,
             gateway_calls.STREAM: streams.answer,
             **self._collections.operations,
+            gateway_calls.REPLICAS: self._replicas,
+            gateway_calls.DRAIN: self._drain,
+            gateway_calls.LEAVE: self._leave_cluster,
         }
 
     def close(self) -> None:
@@ -111,6 +117,8 @@ class Calls:
         if operation == gateway_calls.FETCH:
             return b"" if self._fetch(ids, seconds, later if payload else None) else None
         perform = self._operations.get(operation)
+        if operation == gateway_calls.PUBLISH_REPLICAS:
+            perform = partial(self._publish_replicas, seconds=seconds)
         if perform is None:
             raise VersionMismatch(
                 f"this store's gateway does not know the operation {operation!r}: it is older than the client; "
@@ -188,53 +196,22 @@ class Calls:
     def _publish(self, request: Any) -> None:
         self._publication.publish(*([request] if isinstance(request, bytes) else request))
 
-    # --- migration
+    def _publish_replicas(self, request: Any, seconds: float) -> None:
+        end = time.monotonic() + seconds - _ANSWER_SECONDS
+        for entry, replicas in self._publication.publish(*request):
+            self._replication.wait(entry, replicas, max(0.0, end - time.monotonic()))
+
+    def _replicas(self, _request: Any) -> dict[str, int]:
+        return self._replication.status()
 
     def _migrate(self, request: Any) -> None:
-        oid, to = request
-        object_id = ObjectID(oid)
-        kind = inventory.kind_of(self._store, object_id)
-        if kind is None:
-            raise ObjectNotFound(f"no object {object_id} is sealed in the store of host {self._store.host}")
-        target = self._target(to)
-        members = inventory.members(self._store, object_id) if kind.members is not None else []
-        moved: list[Wanted] = []
-        for member_id in [*members, object_id]:  # a collection after its members: it is whole there, or here
-            generation = raw_objects.generation_of(self._store, member_id)
-            if generation is None:
-                raise ObjectNotFound(f"object {member_id} is not in the store of host {self._store.host} any more")
-            self._source.look_up(member_id)  # with the names that it has now
-            moved.append(Wanted(member_id.binary, generation))
-        with self._moving.moving(item.id for item in moved):
-            self._push(moved[:-1], target)
-            self._push(moved[-1:], target)
-            for item in reversed(moved):
-                if raw_objects.generation_of(self._store, ObjectID(item.id)) == item.generation:
-                    raw_objects.discard(self._store, ObjectID(item.id))
+        self._migration.migrate(*request)
 
-    def _push(self, items: list[Wanted], target: Instance) -> None:
-        peer = self._peers.get(target)
-        for begin in range(0, len(items), 4096):
-            part = items[begin : begin + 4096]
-            for error in peer.pull(part, self._own_address, self._store.instance_id):
-                if error is not None:
-                    raise error
+    def _drain(self, request: Any) -> list[list[str]]:
+        return [list(outcome) for outcome in self._draining.drain(*request)]
 
-    def _target(self, to: str) -> Instance:
-        """The live instance of this host name or ID."""
-        find_instance(self._directory, lambda each: each.live and to in (each.host, each.id))  # it may just have joined
-        instances = self._directory.instances()
-        live = [each for each in instances if each.live and to in (each.host, each.id)]
-        others = [each for each in live if each.id != self._store.instance_id]
-        if len(others) == 1:
-            return others[0]
-        if others:
-            ids = ", ".join(each.id for each in others)
-            raise InvalidArgument(f"host {to} has {len(others)} stores in the cluster: say which instance: {ids}")
-        if live:
-            raise InvalidArgument(f"{to} is this store, where the object is already")
-        hosts = ", ".join(sorted({each.host for each in instances if each.live})) or "none"
-        raise StoreUnavailable(f"no store of host or instance {to!r} is live in the cluster; there are: {hosts}")
+    def _leave_cluster(self, _request: Any) -> None:
+        threading.Timer(_ANSWER_SECONDS, self._leave).start()  # this call is answered before
 
 
 def _lives(request: Any) -> list[tuple[bytes, Life]]:

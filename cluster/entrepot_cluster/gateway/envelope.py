@@ -12,7 +12,7 @@ import msgpack
 from entrepot.errors import CorruptData
 from entrepot.origins import Life
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Envelope:
         names: bound to it there, in its session.
         lives: those that it is a copy of, and its life at the sender.
         tree: its packed tree.
+        ttl_seconds: of its session; 0: without end.
+        replicas: how many stores are to have it.
     """
 
     scope: str
@@ -31,11 +33,14 @@ class Envelope:
     names: tuple[str, ...]
     lives: tuple[Life, ...]
     tree: bytes
+    ttl_seconds: int = 0
+    replicas: int = 1
 
     def pack(self) -> bytes:
         """Serialize it."""
         lives = [list(life) for life in self.lives]
-        fields = [_FORMAT, self.scope, self.session, list(self.names), lives, self.tree]
+        names = list(self.names)
+        fields = [_FORMAT, self.scope, self.session, names, lives, self.tree, self.ttl_seconds, self.replicas]
         return cast("bytes", msgpack.packb(fields))
 
     @classmethod
@@ -46,12 +51,15 @@ class Envelope:
             CorruptData: it is something else.
         """
         try:
-            version, scope, session, names, lives, tree = msgpack.unpackb(data)
-            if version != _FORMAT or not isinstance(scope, str) or not isinstance(session, str):
-                raise ValueError(f"version {version!r}")
+            version, *fields = msgpack.unpackb(data)
+            if version != _FORMAT:
+                raise ValueError(f"version {version!r}; both gateways have to be of the same version")
+            scope, session, names, lives, tree, ttl_seconds, replicas = fields
+            if not isinstance(scope, str) or not isinstance(session, str):
+                raise TypeError("no session")
             if not isinstance(tree, bytes):
                 raise TypeError("no tree")
             origins = tuple(Life(str(instance), int(generation)) for instance, generation in lives)
-            return cls(scope, session, tuple(map(str, names)), origins, tree)
+            return cls(scope, session, tuple(map(str, names)), origins, tree, int(ttl_seconds), int(replicas))
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise CorruptData(f"an object arrived with a description that cannot be read: {error}") from error

@@ -28,7 +28,7 @@ from entrepot.errors import (
     StoreUnavailable,
 )
 from entrepot.ids import ObjectID
-from entrepot.origins import Life
+from entrepot.origins import Life, Role
 
 from entrepot_cluster.directory.directory import VIEW_SECONDS
 from entrepot_cluster.directory.model import Instance, Place
@@ -291,13 +291,13 @@ class Fetcher:
         for oid, error in errors.items():
             outcomes[oid].set_result(error)
 
-    def pull(self, wanted: Sequence[Wanted], peer: PeerConnections) -> list[EntrepotError | None]:
-        """Fetch objects from one peer, with their names: they are to be moved here.
+    def pull(self, wanted: Sequence[Wanted], peer: PeerConnections, role: Role) -> list[EntrepotError | None]:
+        """Fetch objects from one peer that has asked for that: they are moved here, or copies are to be kept here.
 
         Returns:
             for each object None, or why it is not here now.
         """
-        return receive(peer, wanted, StoreSink(self._sessions, self._unrecorded, moves=True))
+        return receive(peer, wanted, StoreSink(self._sessions, self._unrecorded, role=role))
 
     def published(self, oids: Sequence[bytes]) -> set[bytes]:
         """Return which of these objects another store has published.

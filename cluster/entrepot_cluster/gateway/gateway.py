@@ -12,6 +12,8 @@ Parts::
        ├────── Publication ── StoreSnapshots                  what the directory knows of this store
        ├────── StreamCalls ── RemoteWriter, RemoteReader      streams of other stores, for this one's clients
        └────── HomeRequests ── HomeEnds                       streams of this store, for other gateways
+       ├────── Replication                                    copies that its sessions ask for
+       └────── Migration ── Draining                          what is moved to other stores
 """
 
 from __future__ import annotations
@@ -26,15 +28,19 @@ import entrepot
 from entrepot.errors import AccessDenied, DirectoryUnavailable, EntrepotError, InvalidArgument, StoreUnavailable
 
 from entrepot_cluster.gateway.calls import Calls, error_name
+from entrepot_cluster.gateway.collection_calls import CollectionCalls
 from entrepot_cluster.gateway.collection_requests import CollectionRequests
 from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
+from entrepot_cluster.gateway.draining import Draining
 from entrepot_cluster.gateway.fetcher import Fetcher
 from entrepot_cluster.gateway.membership import Membership
+from entrepot_cluster.gateway.migration import Migration
 from entrepot_cluster.gateway.moving_objects import MovingObjects
 from entrepot_cluster.gateway.object_source import StoreObjects
 from entrepot_cluster.gateway.peer_requests import PeerRequests
 from entrepot_cluster.gateway.peers import Peers
 from entrepot_cluster.gateway.publication import Publication
+from entrepot_cluster.gateway.replication import Replication
 from entrepot_cluster.gateway.session_stores import SessionStores
 from entrepot_cluster.gateway.settings import GatewaySettings
 from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
@@ -101,7 +107,14 @@ class Gateway:
             identity,
             self._source,
             requests=PeerRequests(
-                self._store, self._fetcher, self._peers, self._publication, moving, home_requests, collections
+                self._store,
+                self._fetcher,
+                self._peers,
+                self._publication,
+                moving,
+                self._source,
+                home_requests,
+                collections,
             ),
             security=settings.security,
             compression=settings.compression,
@@ -118,16 +131,24 @@ class Gateway:
         self._streams = StreamCalls(
             homes, self._sessions, self._directory, self._peers, (identity.instance, host, self.address)
         )
+        self._replication = Replication(
+            self._store, self._sessions, self._directory, self._peers, self._source, self.address
+        )
+        self._publication.when_published = self._replication.published
+        migration = Migration(
+            self._store, self._directory, self._peers, self._source, moving, self._replication, self.address
+        )
         self._calls = Calls(
             self._store,
             self._directory,
             self._fetcher,
             self._publication,
-            self._peers,
-            self._source,
-            moving,
+            self._replication,
+            migration,
+            Draining(self._store, self._directory, self._peers, self._source, moving, migration),
             self._streams,
-            self.address,
+            CollectionCalls(self._store, self._directory, self._peers, self._publication, self.address),
+            self.stop,
         )
         self._membership = Membership(
             self._store,
@@ -160,6 +181,7 @@ class Gateway:
             self._membership.start()
             self._publication.start()
             self._home_ends.start()
+            self._replication.start()
             while not self._stopping.is_set():
                 try:
                     calls = raw.next_calls(CALLS_AT_ONCE, POLL_SECONDS)
@@ -214,6 +236,7 @@ class Gateway:
             self._store._raw().serve_gateway("")  # pyright: ignore[reportPrivateUsage]
         self._streams.close()
         self._home_ends.stop()
+        self._replication.stop()
         self._publication.stop()
         self._membership.stop(depart=self._failure is None)
         self._calls.close()

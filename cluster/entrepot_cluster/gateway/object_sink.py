@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from entrepot import raw_objects
 from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound
 from entrepot.ids import ObjectID
-from entrepot.origins import Life, Origin, alias, copy_of, record_of
+from entrepot.origins import Life, Origin, Role, alias, copy_of, origin_of, record_of
 
 from entrepot_cluster.gateway.envelope import Envelope
 from entrepot_cluster.transport.endpoints import ObjectHeader, Reception
 from entrepot_cluster.transport.store_endpoints import WAIT_SECONDS, LeasedReception
 
 if TYPE_CHECKING:
-    from entrepot import Store
+    from entrepot import PutResult, Store
 
     from entrepot_cluster.gateway.session_stores import SessionStores
     from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
@@ -69,8 +68,9 @@ class StoreSink:
         unrecorded: is told which copies are being made.
         lives: by ID, fetch exactly this life, under another ID if its own holds other content here. Of those without
             one, an object that is here meanwhile, whichever, is as good.
-        moves: an object gets the names that it has where it comes from, as far as they are free here; one whose ID
-            holds anything but a copy of it here is refused with ObjectExists.
+        role: why the objects are fetched. Unless a reader asked for it, one whose ID holds anything but a copy of it
+            here is refused with ObjectExists, and its session lives here at least as long as where it comes from. One
+            that is moved here (PRIMARY) gets the names that it has there, and is refused if one of them is taken.
         arrived: called with the ID of each object that is here now, and the ID that it has here.
 
     Attributes:
@@ -83,13 +83,13 @@ class StoreSink:
         unrecorded: UnrecordedCopies,
         *,
         lives: Mapping[bytes, Life] | None = None,
-        moves: bool = False,
+        role: Role = Role.READ,
         arrived: Callable[[bytes, ObjectID], None] | None = None,
     ) -> None:
         self._sessions = sessions
         self._unrecorded = unrecorded
         self._lives = lives or {}
-        self._moves = moves
+        self._role = role
         self._arrived = arrived
         self.targets: dict[bytes, ObjectID] = {}  # each key is set by one thread
 
@@ -130,9 +130,7 @@ class StoreSink:
             else:
                 outcomes[part[0][0]] = self._refused(part[0][1], failure) or True
             return
-        error = self._record(
-            [(incoming, result.generation) for (_, incoming, _), result in zip(part, results, strict=True)]
-        )
+        error = self._record([(incoming, result) for (_, incoming, _), result in zip(part, results, strict=True)])
         for (index, _, _), result in zip(part, results, strict=True):
             outcomes[index] = error or result.existed
 
@@ -149,11 +147,11 @@ class StoreSink:
         incoming = reception.incoming
         with self._unrecorded.sealing([incoming.target.binary]):
             try:
-                generation = reception.writer.seal(incoming.target, incoming.envelope.tree).generation
+                result = reception.writer.seal(incoming.target, incoming.envelope.tree)
             except EntrepotError as error:
                 reception.drop()
                 return self._refused(incoming, error)
-            return self._record([(incoming, generation)])
+            return self._record([(incoming, result)])
 
     # --- both
 
@@ -167,14 +165,20 @@ class StoreSink:
                 f"what was sent under the ID {oid} is not generation {life.generation} of instance {life.instance}, "
                 "nor a copy of that"
             )
+        if self._role != Role.READ:
+            self._sessions.lengthen(envelope.scope, envelope.session, envelope.ttl_seconds)
         store = self._sessions.get(envelope.scope, envelope.session)
         target = oid
+        if self._role == Role.PRIMARY:
+            self._check_names(store, oid, envelope)
         if raw_objects.generation_of(store, oid) is not None:
             local_id: ObjectID | None = oid
             self._unrecorded.wait(header.id)  # another fetch may have sealed it just now
-            if self._moves:
-                self._check_copy(store, oid, envelope)
-                self._bind(store, oid, envelope)
+            if self._role != Role.READ:
+                if not self._is_copy(store, oid, envelope):  # or has no record yet: only its bytes say
+                    return Incoming(oid, target, store, envelope)
+                if self._role == Role.PRIMARY:
+                    self._take_over(store, oid, envelope)
             elif life is not None:
                 local_id = copy_of(store, oid, life)
                 target = alias(oid, life, (envelope.scope, envelope.session))
@@ -185,8 +189,13 @@ class StoreSink:
 
     def _refused(self, incoming: Incoming, error: EntrepotError) -> EntrepotError | None:
         """What an error of a seal means. Other content that was sealed under the ID since is as good, or is not."""
-        if not isinstance(error, ObjectExists) or incoming.oid.binary in self._lives or self._moves:
+        if not isinstance(error, ObjectExists) or incoming.oid.binary in self._lives:
             return error
+        if self._role != Role.READ:
+            return ObjectExists(
+                f"another object {incoming.target} exists in the store of host {incoming.store.host}: delete one of "
+                "the two"
+            )
         self._note(incoming.oid.binary, incoming.oid)
         return None
 
@@ -195,36 +204,63 @@ class StoreSink:
         if self._arrived is not None:
             self._arrived(oid, target)
 
-    def _record(self, sealed: list[tuple[Incoming, int]]) -> EntrepotError | None:
+    def _record(self, sealed: list[tuple[Incoming, PutResult]]) -> EntrepotError | None:
         """Record the origins of objects of one session. Without that, a reference would not find them."""
         store = sealed[0][0].store
         records = [
-            record_of(store, incoming.target, Origin(generation, incoming.envelope.lives))
-            for incoming, generation in sealed
+            record_of(store, incoming.target, self._origin(incoming.envelope, result)) for incoming, result in sealed
         ]
         try:
             raw_objects.put_small(store, records, replace=True, wait_seconds=WAIT_SECONDS)
         except EntrepotError as error:
-            for incoming, _ in sealed:
-                raw_objects.discard(store, incoming.target)
+            for incoming, result in sealed:
+                if not result.existed:
+                    raw_objects.discard(store, incoming.target)
             return error
-        for incoming, _ in sealed:
-            if self._moves:
-                self._bind(store, incoming.target, incoming.envelope)
+        for incoming, result in sealed:
+            if self._role == Role.PRIMARY:
+                try:
+                    self._bind(store, incoming.target, incoming.envelope)
+                except EntrepotError as error:  # the name was taken just now
+                    if not result.existed:
+                        raw_objects.discard_generation(store, incoming.target, result.generation)
+                    return error
             self._note(incoming.oid.binary, incoming.target)
         return None
 
+    def _origin(self, envelope: Envelope, result: PutResult) -> Origin:
+        """What is recorded. The same bytes, if they were here before, are not deleted with the original."""
+        role = Role.READ if result.existed and self._role == Role.REPLICA else self._role
+        return Origin(result.generation, envelope.lives, role, envelope.replicas)
+
     @staticmethod
-    def _check_copy(store: Store, oid: ObjectID, envelope: Envelope) -> None:
+    def _is_copy(store: Store, oid: ObjectID, envelope: Envelope) -> bool:
+        """Whether the object that is here is known to be a copy of the one that arrives, or its original."""
         own = Life(store.instance_id, raw_objects.generation_of(store, oid) or 0)
-        if own not in envelope.lives and all(copy_of(store, oid, life) != oid for life in envelope.lives):
-            raise ObjectExists(
-                f"object {oid} exists in the store of host {store.host}, to which it is to be moved, and may be "
-                "another one: delete one of the two"
-            )
+        return own in envelope.lives or any(copy_of(store, oid, life) == oid for life in envelope.lives)
+
+    @staticmethod
+    def _check_names(store: Store, oid: ObjectID, envelope: Envelope) -> None:
+        for name in envelope.names:
+            try:
+                bound = store.resolve(name, remote=False)
+            except ObjectNotFound:
+                continue
+            if bound != oid:
+                raise ObjectExists(
+                    f"object {oid} cannot be moved to host {store.host}: its name {name!r} is bound to object {bound} "
+                    f"there, in session {store.session_name!r}; remove one of the two names"
+                )
+
+    def _take_over(self, store: Store, oid: ObjectID, envelope: Envelope) -> None:
+        """Let a copy that is here take the place of the original."""
+        self._bind(store, oid, envelope)
+        origin = origin_of(store, oid)
+        if origin is not None and origin.generation == raw_objects.generation_of(store, oid):
+            primary = Origin(origin.generation, origin.lives, Role.PRIMARY, envelope.replicas)
+            raw_objects.put_small(store, [record_of(store, oid, primary)], replace=True, wait_seconds=WAIT_SECONDS)
 
     @staticmethod
     def _bind(store: Store, oid: ObjectID, envelope: Envelope) -> None:
         for name in envelope.names:
-            with suppress(ObjectExists):  # bound to something else here
-                store.set_name(name, oid)
+            store.set_name(name, oid)

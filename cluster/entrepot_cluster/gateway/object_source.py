@@ -8,9 +8,10 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot.ids import ObjectID
-from entrepot.origins import Life, origin_of
+from entrepot.origins import Life, Origin, origin_of
 
 from entrepot_cluster.gateway.envelope import Envelope
+from entrepot_cluster.gateway.session_terms import SessionTerms
 from entrepot_cluster.transport.store_endpoints import PinnedObject, StoreSource
 
 if TYPE_CHECKING:
@@ -35,12 +36,16 @@ class StoreObjects:
     Args:
         store: a connection to it, in any session.
         unrecorded: copies that are being made here.
+
+    Attributes:
+        terms: how long its sessions live, and how many copies they ask for.
     """
 
     def __init__(self, store: Store, unrecorded: UnrecordedCopies) -> None:
         self._store = store
         self._unrecorded = unrecorded
         self._objects = StoreSource(store)
+        self.terms = SessionTerms(store)
         self._lock = threading.Lock()
         # By ID and generation, as noted; the oldest first; guarded by _lock
         self._places: OrderedDict[tuple[bytes, int], Belonging] = OrderedDict()
@@ -61,22 +66,24 @@ class StoreObjects:
         if belonging is None:
             belonging = self.look_up(object_id)
         scope, session, names = belonging
-        lives = self.lives(object_id, opened.generation, scope, session)
-        opened.tree = Envelope(scope, session, names, lives, opened.tree).pack()
+        origin = self.origin(object_id, opened.generation, scope, session)
+        here = Life(self._store.instance_id, opened.generation)
+        lives = (here,) if origin is None else (*origin.lives, here)
+        replicas = self.terms.replicas(scope, session) if origin is None else origin.replicas
+        ttl_seconds = self.terms.ttl_seconds(scope, session)
+        opened.tree = Envelope(scope, session, names, lives, opened.tree, ttl_seconds, replicas).pack()
         return opened
 
-    def lives(self, oid: ObjectID, generation: int, scope: str, session: str) -> tuple[Life, ...]:
-        """Return the life of an object here, and before it those that it is a copy of.
+    def origin(self, oid: ObjectID, generation: int, scope: str, session: str) -> Origin | None:
+        """Return of which lives this generation of an object is a copy; None: it is none.
 
         Raises:
             StoreUnavailable: it is a copy that is being made, and the store does not take the record of its origin.
         """
         self._unrecorded.wait(oid.binary)
-        here = Life(self._store.instance_id, generation)
         origin = origin_of(self._store, oid, (scope, session))
-        if origin is None or origin.generation != generation:
-            return (here,)
-        return (*origin.lives, here)
+        is_copy = origin is not None and origin.generation == generation and bool(origin.lives)
+        return origin if is_copy else None
 
     def look_up(self, oid: ObjectID) -> Belonging:
         """Ask the daemon where an object belongs, and remember that.

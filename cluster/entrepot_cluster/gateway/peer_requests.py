@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
-from entrepot.errors import EntrepotError
+from entrepot.errors import EntrepotError, ObjectNotFound
 from entrepot.ids import ObjectID
+from entrepot.origins import Life, Role
 
 from entrepot_cluster.transport.endpoints import Held, Wanted
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.collection_requests import CollectionRequests
     from entrepot_cluster.gateway.fetcher import Fetcher
     from entrepot_cluster.gateway.moving_objects import MovingObjects
+    from entrepot_cluster.gateway.object_source import StoreObjects
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.publication import Publication
     from entrepot_cluster.gateway.streams.home_requests import HomeRequests
@@ -27,7 +29,7 @@ class PeerRequests:
 
     Args:
         store: a connection to the store, in any session.
-        fetcher, peers, publication, moving, streams, collections: the gateway's parts.
+        fetcher, peers, publication, moving, source, streams, collections: the gateway's parts.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class PeerRequests:
         peers: Peers,
         publication: Publication,
         moving: MovingObjects,
+        source: StoreObjects,
         streams: HomeRequests,
         collections: CollectionRequests,
     ) -> None:
@@ -45,6 +48,7 @@ class PeerRequests:
         self._peers = peers
         self._publication = publication
         self._moving = moving
+        self._source = source
         self._streams = streams
         self._collections = collections
 
@@ -58,9 +62,17 @@ class PeerRequests:
 
     def pull(self, wanted: Sequence[Wanted], address: str, instance: str) -> list[EntrepotError | None]:
         """Fetch objects that are to be moved here, and publish them: their sender deletes them then."""
+        return self._fetch(wanted, address, instance, Role.PRIMARY)
+
+    def replicate(self, wanted: Sequence[Wanted], address: str, instance: str) -> list[EntrepotError | None]:
+        """Fetch copies of objects that stay where they are, and publish them."""
+        return self._fetch(wanted, address, instance, Role.REPLICA)
+
+    def _fetch(self, wanted: Sequence[Wanted], address: str, instance: str, role: Role) -> list[EntrepotError | None]:
+        raw_objects.check_generation_deletes(self._store)  # what fails halfway is deleted again
         errors: dict[bytes, EntrepotError | None] = {item.id: self._moving.refusal(item.id) for item in wanted}
         allowed = [item for item in wanted if errors[item.id] is None]
-        fetched = self._fetcher.pull(allowed, self._peers.at(address, instance))
+        fetched = self._fetcher.pull(allowed, self._peers.at(address, instance), role)
         for item, error in zip(allowed, fetched, strict=True):
             errors[item.id] = error or self._published(item.id)
         return [errors[item.id] for item in wanted]
@@ -77,15 +89,31 @@ class PeerRequests:
         discarded = []
         for item in wanted:
             oid = ObjectID(item.id)
-            held = self._held(item) is not None
-            if held:
-                raw_objects.discard(self._store, oid)
-            discarded.append(held)
+            held = self._held(item)
+            discarded.append(held is not None and raw_objects.discard_generation(self._store, oid, held.generation))
         return discarded
 
     def collection(self, request: dict[str, Any]) -> Any:
         """Answer a question about a collection."""
         return self._collections.answer(request)
+
+    def discard_copies(self, lives: Sequence[Wanted], instance: str, role: int) -> list[bool]:
+        """Delete copies that were made for another store."""
+        return [self._discard_copy(item, instance, role) for item in lives]
+
+    def _discard_copy(self, item: Wanted, instance: str, role: int) -> bool:
+        oid = ObjectID(item.id)
+        generation = raw_objects.generation_of(self._store, oid)
+        if generation is None or item.generation is None:
+            return False
+        try:
+            belonging = self._source.look_up(oid)
+        except ObjectNotFound:
+            return False  # deleted since
+        origin = self._source.origin(oid, generation, belonging.scope, belonging.session)
+        if origin is None or origin.role != role or Life(instance, item.generation) not in origin.lives:
+            return False
+        return raw_objects.discard_generation(self._store, oid, generation)
 
     def _held(self, item: Wanted) -> Held | None:
         oid = ObjectID(item.id)

@@ -23,10 +23,10 @@ from entrepot_cluster.directory import model
 from entrepot_cluster.directory.errors import InstanceForgotten, InstanceSuperseded
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry
 from entrepot_cluster.gateway.current_registration import CurrentRegistration
-from entrepot_cluster.gateway.published import OWN_PREFIX, Change, NameKey, Published
+from entrepot_cluster.gateway.published import OWN_PREFIX, Change, NameKey, Published, place_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from typing import TypeVar
 
     from entrepot import Store
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.directory.registration import Registration
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
     from entrepot_cluster.gateway.object_source import StoreObjects
+    from entrepot_cluster.gateway.published import Snapshot
     from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
 
     T = TypeVar("T")
@@ -56,6 +57,9 @@ class Publication:
         directory: of the cluster.
         snapshots: say what is to be published.
         source: knows what objects are copies of.
+
+    Attributes:
+        when_published: called with each listing once it is published, by the thread. Set it before :meth:`start`.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Publication:
         self._directory = directory
         self._snapshots = snapshots
         self._source = source
+        self.when_published: Callable[[Snapshot], None] = lambda _: None
         self._lock = threading.Lock()  # held while the directory is written, so that changes arrive in order
         self._published = Published()  # guarded by _lock
         self._current = CurrentRegistration()  # set under _lock
@@ -73,6 +78,7 @@ class Publication:
         self._dropped: set[NameKey] = set()  # of those, to be withdrawn; guarded by _lock
         # What publish() has sent since the present listing began, which may have missed it; guarded by _lock
         self._since_listing: set[bytes | NameKey] = set()
+        self._took_up = False  # what an earlier gateway had published by request; of the thread
         self._listing_seconds = 0.0  # how long listing the store took; of the thread
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
@@ -101,8 +107,11 @@ class Publication:
         """End :meth:`wait_until_forgotten`."""
         self._current.interrupt()
 
-    def publish(self, *oids: bytes) -> None:
+    def publish(self, *oids: bytes) -> list[tuple[PlaceEntry, int]]:
         """Publish objects now, with their names, and keep them published as long as the store has them.
+
+        Returns:
+            what was published, and how many stores are to have the object.
 
         Raises:
             ObjectNotFound: one of them is not in the store; none is published then.
@@ -110,7 +119,10 @@ class Publication:
             StoreUnavailable: another gateway of this store publishes in place of this one.
         """
         end = time.monotonic() + LOCK_SECONDS
-        while not self._publish(oids, end):
+        while True:
+            entries = [self._entry(ObjectID(oid)) for oid in oids]
+            if self._publish([(entry, keys) for entry, keys, _ in entries], end):
+                return [(entry, replicas) for entry, _, replicas in entries]
             if not self._current.wait(max(0.0, end - time.monotonic())):
                 raise DirectoryUnavailable(
                     f"{count_of(len(oids), 'object')} could not be published within {LOCK_SECONDS:g} s: the directory "
@@ -118,15 +130,14 @@ class Publication:
                     "that"
                 )
 
-    def _publish(self, oids: Sequence[bytes], end: float) -> bool:
+    def _publish(self, entries: list[tuple[PlaceEntry, list[NameKey]]], end: float) -> bool:
         """Publish objects; False: the directory has forgotten this instance, so try again once that is registered."""
-        entries = [self._entry(ObjectID(oid)) for oid in oids]
         for entry, _ in entries:
             self._snapshots.add_explicit(entry.oid, entry.generation)
         if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
             raise DirectoryUnavailable(
-                f"{count_of(len(oids), 'object')} could not be published within {LOCK_SECONDS:g} s: other changes are "
-                "being written to the directory; they will be published after them"
+                f"{count_of(len(entries), 'object')} could not be published within {LOCK_SECONDS:g} s: other changes "
+                "are being written to the directory; they will be published after them"
             )
         try:
             published = self._published
@@ -173,20 +184,20 @@ class Publication:
             self._send_now(self._withdrawal())
             self._dropped.clear()
 
-    def _entry(self, oid: ObjectID) -> tuple[PlaceEntry, list[NameKey]]:
-        """An object as it is published, and its names."""
+    def _entry(self, oid: ObjectID) -> tuple[PlaceEntry, list[NameKey], int]:
+        """An object as it is published, its names, and how many stores are to have it."""
         generation = raw_objects.generation_of(self._store, oid)
         if generation is None:
             raise ObjectNotFound(f"no object {oid} is sealed in the store of host {self._store.host}")
         belonging = self._source.look_up(oid)
         nbytes = raw_objects.entry_of(self._store, oid).nbytes
-        lives = self._source.lives(oid, generation, belonging.scope, belonging.session)
+        origin = self._source.origin(oid, generation, belonging.scope, belonging.session)
         session = model.session_reference(belonging.scope, belonging.session)
         keys = [(belonging.scope, belonging.session, each) for each in belonging.names]
-        origin = lives[0] if len(lives) > 1 else None
         return (
-            PlaceEntry(oid.binary, generation, nbytes, session, 0, origin),
+            place_entry(oid.binary, generation, nbytes, session, origin),
             [key for key in keys if not key[2].startswith(OWN_PREFIX)],
+            self._source.terms.replicas(*belonging[:2]) if origin is None else origin.replicas,
         )
 
     def _send_now(self, change: Change) -> None:
@@ -250,7 +261,7 @@ class Publication:
         with self._lock:
             self._since_listing.clear()
         began = time.monotonic()
-        snapshot = self._snapshots.take()
+        snapshot = self._snapshot()
         self._listing_seconds = time.monotonic() - began
         with self._lock:
             self._send(self._withdrawal())
@@ -261,6 +272,22 @@ class Publication:
             if not self._confirmed and registration is not None:
                 registration.confirm()
                 self._confirmed = True
+        self.when_published(snapshot)
+
+    def _snapshot(self) -> Snapshot:
+        """List the store. The first time, take up what an earlier gateway of this store published by request."""
+        registration = self._current.get()
+        if self._took_up or registration is None or not registration.was_known:
+            self._took_up = self._took_up or registration is not None
+            return self._snapshots.take()
+        candidates = self._snapshots.take(unpublished=True).unpublished
+        for batch in _batches(candidates):
+            for oid, published in zip(batch, self._directory.get().places(batch), strict=True):
+                own = (place for place in published.entries if place.instance.id == registration.instance.id)
+                if any(place.generation == candidates[oid] for place in own):
+                    self._snapshots.add_explicit(oid, candidates[oid])
+        self._took_up = True
+        return self._snapshots.take()
 
     def _withdrawal(self) -> Change:
         """Of the names that were dropped; guarded by _lock."""

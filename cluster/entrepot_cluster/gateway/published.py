@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
+from entrepot.origins import Origin, Role
+
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry
 
 OWN_PREFIX = "entrepot."  # of names that Entrepot gives to its own records
 NameKey = tuple[str, str, str]
 """Scope, session and name."""
+
+
+def place_entry(
+    oid: bytes, generation: int, nbytes: int, session: bytes, origin: Origin | None, sequence: int = 0
+) -> PlaceEntry:
+    """Return what is published of an object here; ``origin``: of what it is a copy."""
+    if origin is None:
+        return PlaceEntry(oid, generation, nbytes, session, sequence)
+    is_primary = origin.role == Role.PRIMARY
+    return PlaceEntry(oid, generation, nbytes, session, sequence, origin.lives[0], is_primary)
 
 
 @dataclass(slots=True)
@@ -20,11 +32,15 @@ class Snapshot:
         places: by object ID. A sequence of 0 means that the object was not published before.
         names: by scope, session and name.
         sessions: cluster sessions, by scope and name.
+        replicas: how many stores are to have an object, if that is more than one, by its ID.
+        unpublished: generations of the other objects, by ID.
     """
 
     places: dict[bytes, PlaceEntry] = field(default_factory=dict)
     names: dict[NameKey, NameEntry] = field(default_factory=dict)
     sessions: dict[tuple[str, str], SessionEntry] = field(default_factory=dict)
+    replicas: dict[bytes, int] = field(default_factory=dict)
+    unpublished: dict[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +146,11 @@ class Published:
 
 
 def _same_place(published: PlaceEntry | None, now: PlaceEntry) -> bool:
-    return published is not None and (published.generation, published.nbytes, published.session, published.origin) == (
-        now.generation,
-        now.nbytes,
-        now.session,
-        now.origin,
-    )
+    return published is not None and _content(published) == _content(now)
+
+
+def _content(entry: PlaceEntry) -> tuple[object, ...]:
+    return (entry.generation, entry.nbytes, entry.session, entry.origin, entry.is_primary)
 
 
 def _same_name(published: NameEntry | None, now: NameEntry) -> bool:

@@ -51,6 +51,20 @@ class SessionStores:
                 self._stores.popitem(last=False)
         return kept
 
+    def lengthen(self, scope: str, session: str, ttl_seconds: int) -> None:
+        """Let a session live at least so long after its last use; one that does not exist is created.
+
+        Args:
+            scope, session: which session. The scope's own, ``""``, never expires.
+            ttl_seconds: 0: without end.
+        """
+        if not session:
+            return
+        own = self.get(scope, "")
+        existing = next((info for info in own.sessions() if info.session == session), None)
+        if existing is None or _is_longer(ttl_seconds, existing.ttl_seconds):
+            own.session(session, ttl=ttl_seconds).close()
+
     def close_idle(self) -> None:
         """Drop connections that were not used for a while."""
         before = time.monotonic() - IDLE_SECONDS
@@ -66,3 +80,7 @@ class SessionStores:
         """Drop all connections."""
         with self._lock:
             self._stores.clear()
+
+
+def _is_longer(ttl_seconds: int, than: int) -> bool:
+    return than != 0 and (ttl_seconds == 0 or ttl_seconds > than)

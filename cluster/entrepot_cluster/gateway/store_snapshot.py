@@ -6,17 +6,17 @@ import threading
 from typing import TYPE_CHECKING
 
 from entrepot import inventory, raw_objects
-from entrepot.cluster_sessions import ClusterSession, cluster_session
-from entrepot.errors import CorruptData
 from entrepot.ids import ObjectID
-from entrepot.origins import origin_of
+from entrepot.origins import recorded_copy
 
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry, session_reference
 from entrepot_cluster.gateway.object_source import Belonging
-from entrepot_cluster.gateway.published import OWN_PREFIX, Snapshot
+from entrepot_cluster.gateway.published import OWN_PREFIX, Snapshot, place_entry
+from entrepot_cluster.gateway.stale_records import StaleRecords
 
 if TYPE_CHECKING:
     from entrepot import Store
+    from entrepot.cluster_sessions import ClusterSession
 
     from entrepot_cluster.gateway.object_source import StoreObjects
     from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
@@ -39,6 +39,7 @@ class StoreSnapshots:
         self._unrecorded = unrecorded
         self._lock = threading.Lock()
         self._explicit: dict[bytes, int] = {}  # generations of those to publish by request; guarded by _lock
+        self._stale_records = StaleRecords(store)
         self._members: dict[tuple[bytes, int], tuple[bytes, ...]] = {}  # of collections, by ID and generation
 
     def add_explicit(self, oid: bytes, generation: int) -> None:
@@ -46,8 +47,11 @@ class StoreSnapshots:
         with self._lock:
             self._explicit[oid] = generation
 
-    def take(self) -> Snapshot:
+    def take(self, *, unpublished: bool = False) -> Snapshot:
         """List the store, and return what is to be published of it.
+
+        Args:
+            unpublished: also say which objects are not.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
@@ -64,13 +68,22 @@ class StoreSnapshots:
             if listing.state not in _HERE or listing.id.binary in self._unrecorded:
                 continue
             oid, place = listing.id.binary, (listing.scope, listing.session)
+            record = recorded_copy(self._store, listing.id, place) if listing.nbytes == 0 else None
+            if record is not None:
+                self._stale_records.note(listing.id, *record)
+                continue
             if place not in declared:
-                declared[place] = self._declaration(*place)
+                declared[place] = self._source.terms.declaration(*place)
                 references[place] = session_reference(*place)
             names = tuple(name for name in listing.names if not name.startswith(OWN_PREFIX))
             self._source.note(oid, listing.generation, Belonging(*place, names))
-            entry = listed[oid] = self._entry(listing, place, references[place])
-            is_copy = entry.origin is not None
+            origin = self._source.origin(listing.id, listing.generation, *place)
+            entry = place_entry(oid, listing.generation, listing.nbytes, references[place], origin)
+            listed[oid] = entry
+            is_copy = origin is not None
+            replicas = origin.replicas if origin is not None else _replicas_of(declared[place])
+            if replicas > 1 and len(names) == len(listing.names):
+                snapshot.replicas[oid] = replicas
             if names or is_copy or declared[place] is not None or explicit.get(oid) == listing.generation:
                 wanted[oid] = None
             for name in names:
@@ -82,25 +95,11 @@ class StoreSnapshots:
             if session is not None:
                 snapshot.sessions[place] = SessionEntry(*place, session.replicas)
         snapshot.places = {oid: listed[oid] for oid in wanted if oid in listed}
+        if unpublished:
+            snapshot.unpublished = {oid: entry.generation for oid, entry in listed.items() if oid not in wanted}
+        self._stale_records.delete()
         self._forget(collections)
         return snapshot
-
-    def _declaration(self, scope: str, session: str) -> ClusterSession | None:
-        try:
-            return cluster_session(self._store._client, scope, session)  # pyright: ignore[reportPrivateUsage]
-        except CorruptData:
-            return None  # written by something else: not a declaration
-
-    def _entry(self, listing: inventory.ObjectListing, place: tuple[str, str], session: bytes) -> PlaceEntry:
-        origin = origin_of(self._store, listing.id, place)
-        is_copy = origin is not None and origin.generation == listing.generation and bool(origin.lives)
-        return PlaceEntry(
-            listing.id.binary,
-            listing.generation,
-            listing.nbytes,
-            session,
-            origin=origin.lives[0] if origin is not None and is_copy else None,
-        )
 
     def _members_of(self, oid: bytes, generation: int) -> tuple[bytes, ...]:
         key = (oid, generation)
@@ -122,3 +121,7 @@ class StoreSnapshots:
 
     def _has(self, oid: bytes, generation: int) -> bool:
         return raw_objects.generation_of(self._store, ObjectID(oid)) == generation
+
+
+def _replicas_of(declared: ClusterSession | None) -> int:
+    return 1 if declared is None else declared.replicas

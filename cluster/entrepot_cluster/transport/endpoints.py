@@ -180,6 +180,10 @@ class GatewayRequests(Protocol):
         """
         ...
 
+    def replicate(self, wanted: Sequence[Wanted], address: str, instance: str) -> list[EntrepotError | None]:
+        """As :meth:`pull`, for copies of objects that stay where they are."""
+        ...
+
     def discard(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Delete these objects from the store; for each, whether it was there."""
         ...
@@ -193,5 +197,17 @@ class GatewayRequests(Protocol):
 
         Raises:
             EntrepotError: the answer is this error.
+        """
+        ...
+
+    def discard_copies(self, lives: Sequence[Wanted], instance: str, role: int) -> list[bool]:
+        """Delete copies that were made for another store.
+
+        Args:
+            lives: of what they are copies, each by ID and generation in the store ``instance``.
+            role: only those that are here for this reason (``entrepot.origins.Role``).
+
+        Returns:
+            for each, whether there was such a copy.
         """
         ...

@@ -140,9 +140,40 @@ class PeerConnections:
         Raises:
             EntrepotError: as for :meth:`have`.
         """
-        message = {"op": "pull", "wanted": _packed(wanted), "address": address, "instance": instance}
-        errors = _list(self._request(message, timeout), "errors", len(wanted))
-        return [None if item is None else parse_error(item, f"{self._peer}: ") for item in errors]
+        return self._fetch_there("pull", wanted, address, instance, timeout)
+
+    def replicate(
+        self, wanted: Sequence[Wanted], address: str, instance: str, *, timeout: float | None = None
+    ) -> list[EntrepotError | None]:
+        """As :meth:`pull`, for copies of objects that stay where they are.
+
+        Raises:
+            InvalidArgument: the peer is older, and does not know this request.
+            EntrepotError: as for :meth:`have`.
+        """
+        return self._fetch_there("replicate", wanted, address, instance, timeout)
+
+    def discard_copies(
+        self, lives: Sequence[Wanted], instance: str, role: int, *, timeout: float | None = None
+    ) -> list[bool]:
+        """Have the peer delete copies that it made for another store.
+
+        Args:
+            lives: of what they are copies, each by ID and generation in the store ``instance``.
+            instance: see there.
+            role: only those that are there for this reason (``entrepot.origins.Role``).
+            timeout: as for :meth:`have`.
+
+        Returns:
+            for each, whether there was such a copy.
+
+        Raises:
+            InvalidArgument: the peer is older, and does not know this request.
+            EntrepotError: as for :meth:`have`.
+        """
+        message = {"op": "discard_copies", "wanted": _packed(lives), "instance": instance, "role": int(role)}
+        answer = self._request(message, timeout)
+        return [item is True for item in _list(answer, "discarded", len(lives))]
 
     def discard(self, wanted: Sequence[Wanted], *, timeout: float | None = None) -> list[bool]:
         """Have the peer delete objects from its store.
@@ -318,6 +349,13 @@ class PeerConnections:
             link.close()
             raise
         return link
+
+    def _fetch_there(
+        self, operation: str, wanted: Sequence[Wanted], address: str, instance: str, timeout: float | None
+    ) -> list[EntrepotError | None]:
+        message = {"op": operation, "wanted": _packed(wanted), "address": address, "instance": instance}
+        errors = _list(self._request(message, timeout), "errors", len(wanted))
+        return [None if item is None else parse_error(item, f"{self._peer}: ") for item in errors]
 
     def _request(self, message: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         with self.connected() as link:

@@ -47,6 +47,7 @@ PIECE_BYTES = 512 << 10  # of one PIECE frame: its checksum is computed and chec
 MAX_READ_BYTES = 1 << 30
 MAX_PULL = 4096
 WORKING_SECONDS = 2.0
+_OPERATIONS = ("have", "pull", "replicate", "discard", "discard_copies", "stream", "collection")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ class ServerConnection:
         if operation == "ping":
             return {}
         requests = self._services.requests
-        if requests is None or operation not in ("have", "pull", "discard", "stream", "collection"):
+        if requests is None or operation not in _OPERATIONS:
             raise InvalidArgument(f"this gateway knows no request {operation!r}")
         if operation == "stream":
             return requests.stream(message)
@@ -228,9 +229,13 @@ class ServerConnection:
             return {"held": [_held(item) for item in requests.have(wanted)]}
         if operation == "discard":
             return {"discarded": requests.discard(wanted)}
+        instance = field(message, "instance", str)
+        if operation == "discard_copies":
+            return {"discarded": requests.discard_copies(wanted, instance, field(message, "role", int))}
         if len(wanted) > MAX_PULL:
-            raise InvalidArgument(f"{len(wanted)} objects to pull in one request; at most {MAX_PULL}")
-        outcomes = requests.pull(wanted, field(message, "address", str), field(message, "instance", str))
+            raise InvalidArgument(f"{len(wanted)} objects to {operation} in one request; at most {MAX_PULL}")
+        perform = requests.pull if operation == "pull" else requests.replicate
+        outcomes = perform(wanted, field(message, "address", str), instance)
         return {"errors": [None if error is None else pack_error(error) for error in outcomes]}
 
 

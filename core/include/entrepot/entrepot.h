@@ -143,6 +143,10 @@ ENTREPOT_API void entrepot_builder_free(entrepot_builder* builder);
 /* `deleted` (may be NULL): 1 if the object existed. */
 ENTREPOT_API int32_t entrepot_delete(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES], int32_t* deleted,
                                      entrepot_error* error);
+/* Deletes the object only if it still has this generation, so that what has replaced it stays. `deleted` (may be NULL):
+ * 1 if it was there. kVersionMismatch: the daemon is older than protocol 1.8. */
+ENTREPOT_API int32_t entrepot_delete_generation(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES],
+                                                uint32_t generation, int32_t* deleted, entrepot_error* error);
 
 /* Returns the number of a session's locality set; creates the set if it does not exist, and applies `attributes` (may
  * be NULL). An empty name means the session's default set. */

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from entrepot._client.shared_client import SharedClient
 
 DECLARATION_KEY = "entrepot.cluster"
+MAX_REPLICAS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class ClusterSession:
     """Declaration of a cluster session.
 
     Attributes:
-        replicas: how many stores are to have each object, its own included, as far as there are so many.
+        replicas: on how many hosts each object is to be, its own included, as far as there are so many.
     """
 
     replicas: int = 1

@@ -9,14 +9,15 @@ nothing about an object that replaces the copy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 
 from entrepot import raw_objects
 from entrepot._client.gateway_calls import Life as Life
 from entrepot._codecs import inline_bytes
-from entrepot.errors import CorruptData
+from entrepot.errors import CorruptData, InvalidArgument
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 _KEY = "entrepot.origin:"
 _ALIAS_KEY = "entrepot.life:"
 _MAX_LIVES = 16
+_RECORD_BEGINS = b"\x95"  # msgpack: a list of five
+_COPY_FIELD = 4  # of a record: the ID of the copy
+
+
+class Role(IntEnum):
+    """Why a store has a copy."""
+
+    READ = 0  # a reader fetched it
+    REPLICA = 1  # its session asks for so many copies; it is deleted with the original
+    PRIMARY = 2  # it has taken the original's place: moved here, or the original's store was lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +45,40 @@ class Origin:
     Attributes:
         generation: of the copy, in this store.
         lives: what it is a copy of; the first is the one that it was fetched from, or a copy of that.
+        role: why it is here.
+        replicas: how many stores are to have the object, because the original's session asks for that.
     """
 
     generation: int
     lives: tuple[Life, ...]
+    role: Role = Role.READ
+    replicas: int = 1
 
 
 def record_of(store: Store, oid: ObjectID, origin: Origin) -> raw_objects.SmallObject:
     """Return the record for a copy in a store's session, to be put with ``replace=True``."""
-    data = cast("bytes", msgpack.packb([origin.generation, [list(life) for life in origin.lives[:_MAX_LIVES]]]))
-    record_id = _record_id(store.scope, store.session_name, oid)
-    return raw_objects.SmallObject(record_id, inline_bytes.tree_of(data), ())
+    lives = [list(life) for life in origin.lives[:_MAX_LIVES]]
+    data = cast("bytes", msgpack.packb([origin.generation, lives, int(origin.role), origin.replicas, oid.binary]))
+    return raw_objects.SmallObject(record_id(store.scope, store.session_name, oid), inline_bytes.tree_of(data), ())
+
+
+def recorded_copy(store: Store, candidate: ObjectID, place: tuple[str, str]) -> tuple[ObjectID, Origin] | None:
+    """Return the copy that an object is the record of, and what it says; None: the object is no such record.
+
+    Args:
+        store: the store.
+        candidate: an object of it.
+        place: scope and session that it belongs to.
+    """
+    data = store._raw().get_small(candidate.binary)  # pyright: ignore[reportPrivateUsage]
+    if data is None or data[:1] != _RECORD_BEGINS:
+        return None
+    try:
+        oid = ObjectID(msgpack.unpackb(data)[_COPY_FIELD])
+        origin = _parse(data)
+    except (ValueError, TypeError, IndexError, InvalidArgument, msgpack.UnpackException):
+        return None
+    return (oid, origin) if record_id(*place, oid) == candidate else None
 
 
 def origin_of(store: Store, oid: ObjectID, place: tuple[str, str] | None = None) -> Origin | None:
@@ -59,12 +93,11 @@ def origin_of(store: Store, oid: ObjectID, place: tuple[str, str] | None = None)
         CorruptData: the record's ID holds something else.
     """
     scope, session = place or (store.scope, store.session_name)
-    data = store._raw().get_small(_record_id(scope, session, oid).binary)  # pyright: ignore[reportPrivateUsage]
+    data = store._raw().get_small(record_id(scope, session, oid).binary)  # pyright: ignore[reportPrivateUsage]
     if data is None:
         return None
     try:
-        generation, lives = msgpack.unpackb(data)
-        return Origin(int(generation), tuple(Life(str(instance), int(number)) for instance, number in lives))
+        return _parse(data)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptData(f"the record of where the copy of object {oid} comes from cannot be read: {error}") from error
 
@@ -95,5 +128,14 @@ def alias(oid: ObjectID, life: Life, place: tuple[str, str]) -> ObjectID:
     return ObjectID.derive(*place, f"{_ALIAS_KEY}{life.instance}:{life.generation}:{oid}")
 
 
-def _record_id(scope: str, session: str, oid: ObjectID) -> ObjectID:
+def record_id(scope: str, session: str, oid: ObjectID) -> ObjectID:
+    """Return the ID of the record beside a copy in a session of a scope."""
     return ObjectID.derive(scope, session, f"{_KEY}{oid}")
+
+
+def _parse(data: bytes) -> Origin:
+    fields: list[Any] = msgpack.unpackb(data)
+    generation, lives, *rest = fields
+    role, replicas = rest[:2] if rest else (Role.READ, 1)  # a record of the first format has neither
+    origins = tuple(Life(str(instance), int(number)) for instance, number in lives)
+    return Origin(int(generation), origins, Role(role), int(replicas))

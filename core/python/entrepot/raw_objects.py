@@ -157,6 +157,28 @@ def discard(store: Store, oid: ObjectID) -> None:
     store._raw().delete([oid.binary])  # pyright: ignore[reportPrivateUsage]
 
 
+def check_generation_deletes(store: Store) -> None:
+    """Check that :func:`discard_generation` is possible, before something that needs it begins.
+
+    Raises:
+        VersionMismatch: the store's daemon is older than protocol 1.8.
+        StoreUnavailable: the daemon cannot be reached.
+    """
+    store._raw().delete_generations([])  # pyright: ignore[reportPrivateUsage]
+
+
+def discard_generation(store: Store, oid: ObjectID, generation: int) -> bool:
+    """Delete an object from the store only, and only if it still has this generation.
+
+    Returns:
+        whether it was there. After a reconnect during the call it may be False for what this call has deleted.
+
+    Raises:
+        VersionMismatch: the store's daemon is older than protocol 1.8; nothing was deleted.
+    """
+    return store._raw().delete_generations([(oid.binary, generation)])[0]  # pyright: ignore[reportPrivateUsage]
+
+
 def put_small(
     store: Store,
     objects: Sequence[SmallObject],

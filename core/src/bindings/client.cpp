@@ -1,6 +1,7 @@
 #include "client/client.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -8,6 +9,8 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "bindings/buffer.h"
@@ -250,6 +253,19 @@ void add_methods(nb::class_<PyClient>& cls) {
             return std::vector<bool>(deleted.begin(), deleted.end());
           },
           nb::arg("ids"))
+      .def(
+          "delete_generations",
+          [](PyClient& client, const std::vector<std::pair<nb::bytes, std::uint32_t>>& objects) {
+            std::vector<ObjectGeneration> lives;
+            lives.reserve(objects.size());
+            for (const auto& [id, generation] : objects)
+              lives.push_back({id_from(id), generation});
+            const auto deleted = check(client.run([&](const Attachment& attachment) {
+              return attachment.client->remove_generations(lives, signal_interrupt());
+            }));
+            return std::vector<bool>(deleted.begin(), deleted.end());
+          },
+          nb::arg("objects"))
       .def(
           "load",
           [](PyClient& client, const std::vector<nb::bytes>& ids) {

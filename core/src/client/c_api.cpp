@@ -213,6 +213,21 @@ int32_t entrepot_delete(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BY
   });
 }
 
+int32_t entrepot_delete_generation(entrepot_client* client, const uint8_t id[ENTREPOT_ID_BYTES], uint32_t generation,
+                                   int32_t* deleted, entrepot_error* error) {
+  return guarded(error, [&]() -> Status {
+    if (client == nullptr || id == nullptr) return missing("an argument");
+    const entrepot::ObjectGeneration object{id_of(id), generation};
+    ASSIGN_OR_RETURN(
+        const auto done,
+        client->access->reconnecting_client->run(client->interrupt_check(), [&](const Attachment& attachment) {
+          return attachment.client->remove_generations(std::span(&object, 1), client->interrupt_check());
+        }));
+    if (deleted != nullptr) *deleted = done.front();
+    return Status::ok();
+  });
+}
+
 int32_t entrepot_locality_set(entrepot_client* client, uint32_t session, const char* name,
                               const entrepot_set_attributes* attributes, uint32_t* out, entrepot_error* error) {
   return guarded(error, [&]() -> Status {

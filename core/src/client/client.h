@@ -139,6 +139,10 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] PutResult seal(ObjectBuilder& builder, const PutItem& item, std::uint32_t wait_ms,
                                const Interrupt& interrupt);
   [[nodiscard]] Result<std::vector<std::uint8_t>> remove(std::span<const IdBytes> ids, const Interrupt& interrupt);
+  // Deletes each object only if it still has this generation. kVersionMismatch, before anything is sent: the daemon is
+  // too old to do that atomically.
+  [[nodiscard]] Result<std::vector<std::uint8_t>> remove_generations(std::span<const ObjectGeneration> objects,
+                                                                     const Interrupt& interrupt);
   // Starts reloading objects into memory, without waiting. Ignores objects that do not exist.
   [[nodiscard]] Status load(std::span<const IdBytes> ids, const Interrupt& interrupt);
   // Moves objects out of memory; those not on disk yet are written in the background first. Pinned objects stay.

@@ -11,6 +11,7 @@ namespace entrepot {
 namespace {
 
 constexpr int kGetTries = 64;
+constexpr std::uint16_t kDeleteGenerationsSinceMinor = 8;
 constexpr std::uint32_t kAskAgainMs = 2'000;  // whether there is a gateway
 
 }  // namespace
@@ -190,6 +191,30 @@ Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, c
     request.ids.assign(part.begin(), part.end());
     ASSIGN_OR_RETURN(const DeleteReply reply,
                      request_reply<DeleteReply>(MessageType::kDelete, request, wait_options(0, interrupt)));
+    if (reply.deleted.size() != part.size())
+      return Status(Code::kInternal, "the daemon's response to a delete is too short");
+    deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());
+  }
+  return deleted;
+}
+
+Result<std::vector<std::uint8_t>> Client::remove_generations(std::span<const ObjectGeneration> objects,
+                                                             const Interrupt& interrupt) {
+  RETURN_IF_ERROR(connection());
+  const std::shared_ptr<Connection> connected = current_connection();
+  if (connected && !connected->broken() && connected->protocol_minor() < kDeleteGenerationsSinceMinor) {
+    return Status(Code::kVersionMismatch,
+                  concat("this store's daemon speaks protocol ", kProtocolMajor, ".", connected->protocol_minor(),
+                         ", and deletes exactly one generation of an object only from ", kProtocolMajor, ".",
+                         kDeleteGenerationsSinceMinor, " on: run 'entrepot upgrade'"));
+  }
+  std::vector<std::uint8_t> deleted;
+  for (std::size_t done = 0; done < objects.size(); done += kMaxBatch) {
+    const auto part = objects.subspan(done, std::min<std::size_t>(kMaxBatch, objects.size() - done));
+    DeleteGenerationsRequest request;
+    request.objects.assign(part.begin(), part.end());
+    ASSIGN_OR_RETURN(const DeleteReply reply,
+                     request_reply<DeleteReply>(MessageType::kDeleteGenerations, request, wait_options(0, interrupt)));
     if (reply.deleted.size() != part.size())
       return Status(Code::kInternal, "the daemon's response to a delete is too short");
     deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());

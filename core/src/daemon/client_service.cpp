@@ -49,6 +49,8 @@ void ClientService::serve(Request& request) {
       return objects_.lookup(request);
     case MessageType::kDelete:
       return objects_.remove(request);
+    case MessageType::kDeleteGenerations:
+      return objects_.remove_generations(request);
     case MessageType::kEvict:
       return objects_.evict(request);
     case MessageType::kHint:

@@ -126,6 +126,25 @@ void ObjectRequests::remove(Request& request) {
                        });
 }
 
+void ObjectRequests::remove_generations(Request& request) {
+  DeleteGenerationsRequest body;
+  if (!request.read(body) || !request.within_batch(body.objects.size())) return;
+  std::vector<IdBytes> ids;
+  std::vector<ObjectLife> lives;
+  ids.reserve(body.objects.size());
+  lives.reserve(body.objects.size());
+  for (const ObjectGeneration& object : body.objects) {
+    ids.push_back(object.id);
+    lives.push_back({object.id, object.generation});
+  }
+  DeleteReply reply{store_.remove(lives)};
+  answer_when_recorded(store_, request, request.origin(), store_.unrecorded(ids),
+                       [reply = std::move(reply)](auto& to, const Status& recorded) {
+                         if (!recorded.is_ok()) return to.refuse(recorded);
+                         to.reply(reply);
+                       });
+}
+
 void ObjectRequests::evict(Request& request) {
   EvictRequest body;
   if (!request.read(body) || !request.within_batch(body.ids.size())) return;

@@ -24,6 +24,7 @@ class ObjectRequests {
   void seal(Request& request);
   void lookup(Request& request);
   void remove(Request& request);
+  void remove_generations(Request& request);
   void evict(Request& request);
   void hint(Request& request);
   void consumed(Request& request);

@@ -11,7 +11,7 @@
 namespace entrepot {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 7;          // peers one minor version older or newer are served
+inline constexpr std::uint16_t kProtocolMinor = 8;          // peers one minor version older or newer are served
 inline constexpr std::uint32_t kFrameMagic = 0x3154'5045U;  // "EPT1"
 inline constexpr std::uint32_t kMaxBodyBytes = 64U << 20;
 inline constexpr std::uint32_t kMaxFds = 16;
@@ -28,7 +28,8 @@ enum class MessageType : std::uint16_t {
   kLookup = 15,
   kDelete = 16,
   kEvict = 18,
-  kReleased = 17,  // no answer: pins were removed while memory_wanted was set
+  kDeleteGenerations = 19,  // since 1.8
+  kReleased = 17,           // no answer: pins were removed while memory_wanted was set
   kOpenSession = 20,
   kRemoveSession = 21,
   kListSessions = 22,

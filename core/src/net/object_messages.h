@@ -234,6 +234,25 @@ struct DeleteReply {
   }
 };
 
+// DeleteGenerations: deletes each object only if it still has this generation, so that what has replaced it stays. The
+// answer is a DeleteReply: 1 if this generation was there. Resent after a reconnect, it may be 0 for one that was
+// deleted the first time.
+struct ObjectGeneration {
+  IdBytes id{};
+  std::uint32_t generation = 0;
+  template <class V>
+  void fields(V& v) {
+    v(id, generation);
+  }
+};
+struct DeleteGenerationsRequest {
+  std::vector<ObjectGeneration> objects;
+  template <class V>
+  void fields(V& v) {
+    v(objects);
+  }
+};
+
 // Evict: moves objects out of memory; those without a copy on disk are written first, in the background. Pinned objects
 // stay.
 struct EvictRequest {

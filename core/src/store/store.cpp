@@ -323,6 +323,8 @@ std::vector<Status> Store::evict(std::span<const IdBytes> ids) {
 
 std::vector<std::uint8_t> Store::remove(std::span<const IdBytes> ids) { return objects_.remove(ids); }
 
+std::vector<std::uint8_t> Store::remove(std::span<const ObjectLife> lives) { return objects_.remove(lives); }
+
 void Store::rescan() {
   objects_.rescan();
   next_rescan_ns_ = clock_->monotonic_ns() + kRescanNs;

@@ -111,6 +111,8 @@ class Store {
   // Evicts objects from memory, in the background if they must be written first. result[i]: status of ids[i].
   [[nodiscard]] std::vector<Status> evict(std::span<const IdBytes> ids);
   [[nodiscard]] std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
+  // Only what still has this generation: what has replaced it stays. result[i]: whether lives[i] was there.
+  [[nodiscard]] std::vector<std::uint8_t> remove(std::span<const ObjectLife> lives);
   void rescan_pins() { rescan(); }
   // Returns the session's handle. The connection keeps it open until disconnected() or close_session().
   [[nodiscard]] Result<std::uint32_t> open_session(std::uint64_t owner, std::string_view scope, std::string_view name,

@@ -39,6 +39,12 @@ struct StoreOptions {
   std::string version;
 };
 
+// One life of an object under its ID: what replaces it has another generation.
+struct ObjectLife {
+  IdBytes id{};
+  std::uint32_t generation = 0;
+};
+
 // Segment range that becomes a blob.
 struct BlobRange {
   std::uint32_t segment = 0;

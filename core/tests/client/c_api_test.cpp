@@ -58,7 +58,10 @@ TEST_F(CApiTest, RoundTrip) {
   ASSERT_EQ(entrepot_status(client, &json, &error), 0);
   EXPECT_EQ(json_number(json, "objects"), 1U);
   entrepot_string_free(json);
-  std::int32_t deleted = 0;
+  std::int32_t deleted = 1;
+  ASSERT_EQ(entrepot_delete_generation(client, id.data(), generation + 1, &deleted, &error), 0) << error.message;
+  EXPECT_EQ(deleted, 0);
+  EXPECT_NE(entrepot_delete_generation(client, nullptr, generation, &deleted, &error), 0);
   ASSERT_EQ(entrepot_delete(client, id.data(), &deleted, &error), 0);
   EXPECT_EQ(deleted, 1);
   entrepot_object_free(object);

@@ -372,6 +372,29 @@ TEST(Client, NobodyListens) {
   EXPECT_EQ(Client::connect(options, {}).code(), Code::kStoreUnavailable);
 }
 
+TEST(Client, OnlyTheGenerationThatIsNamedIsDeleted) {
+  StoreProcess store;
+  const auto client = connect(store);
+  const auto session = client->open_session("scope", "", std::nullopt, {}).take();
+  PutItem item = item_of(session, {pattern(100, 1)});
+  const PutResult first = put_one(*client, item);
+  ASSERT_TRUE(first.status.is_ok());
+  PutItem replacement = item_of(session, {pattern(100, 2)});
+  replacement.id = item.id;
+  replacement.replace = true;
+  const PutResult second = put_one(*client, replacement);
+  ASSERT_TRUE(second.status.is_ok());
+  ASSERT_NE(second.generation, first.generation);
+  const ObjectGeneration replaced{item.id, first.generation};
+  const ObjectGeneration present{item.id, second.generation};
+  EXPECT_EQ(client->remove_generations(std::vector{replaced}, {}).take(), std::vector<std::uint8_t>{0});
+  EXPECT_TRUE(get_one(*client, item.id).is_ok());
+  EXPECT_EQ(client->remove_generations(std::vector{present, present, replaced}, {}).take(),
+            (std::vector<std::uint8_t>{1, 0, 0}));
+  EXPECT_EQ(get_one(*client, item.id).code(), Code::kObjectNotFound);
+  EXPECT_TRUE(client->remove_generations({}, {}).take().empty());
+}
+
 TEST(Client, ValuesSurviveClose) {
   StoreProcess store;
   auto client = connect(store);

@@ -30,6 +30,8 @@ void for_each_message(Visit&& visit) {
   visit(LookupReply{});
   visit(DeleteRequest{});
   visit(DeleteReply{});
+  visit(ObjectGeneration{});
+  visit(DeleteGenerationsRequest{});
   visit(OpenSessionRequest{});
   visit(OpenSessionReply{});
   visit(RemoveSessionRequest{});

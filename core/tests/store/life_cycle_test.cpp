@@ -48,6 +48,30 @@ TEST(LifeCycle, RepeatedSealIsSuccessAndOtherContentIsRefusedWithItsPlace) {
   h.expect_no_leak();
 }
 
+TEST(LifeCycle, ADeleteOfOneGenerationSparesWhatReplacedIt) {
+  Harness h;
+  const auto client = h.add_client();
+  const auto session = h.open();
+  const IdBytes id = numbered_id(1);
+  const SealOutcome first = h.seal(client, h.inline_spec(id, session, "first"));
+  ASSERT_TRUE(first.status.is_ok());
+  SealSpec replacement = h.inline_spec(id, session, "second");
+  replacement.replace = true;
+  const SealOutcome second = h.seal(client, replacement);
+  ASSERT_TRUE(second.status.is_ok());
+  const auto removed = [&](const IdBytes& of, std::uint32_t generation) {
+    const ObjectLife life{of, generation};
+    return h.store->remove(std::span(&life, 1)).front() != 0;
+  };
+  EXPECT_FALSE(removed(id, first.generation));
+  EXPECT_FALSE(removed(numbered_id(2), second.generation));
+  EXPECT_TRUE(h.has(id));
+  EXPECT_TRUE(removed(id, second.generation));
+  EXPECT_FALSE(removed(id, second.generation)) << "asked twice, as after a reconnect";
+  EXPECT_FALSE(h.has(id));
+  h.expect_no_leak();
+}
+
 TEST(LifeCycle, EveryLifeOfAnIdHasItsOwnGeneration) {
   Harness h;
   const auto client = h.add_client();

@@ -24,13 +24,14 @@ def test_published_objects_are_found_from_elsewhere(open_it: Callable[..., Direc
     oid, other, unknown = random_ids(3)
     session = session_reference("default", "run-1")
     first.publish([PlaceEntry(oid, 7, 1 << 40, session), PlaceEntry(other, 8, 0)])
-    second.publish([PlaceEntry(oid, 3, 1 << 40, origin=Life(f"{1:032x}", 7), sequence=1)])
+    second.publish([PlaceEntry(oid, 3, 1 << 40, origin=Life(f"{1:032x}", 7), sequence=1, is_primary=True)])
     results = elsewhere.places([oid, other, unknown])
     assert [len(places.entries) for places in results] == [2, 1, 0]
     place = results[0].entries[0]
     assert (place.instance.host, place.generation, place.nbytes, place.session) == ("host-1", 7, 1 << 40, session)
     copy = results[0].entries[1]
     assert copy.instance.host == "host-2"
+    assert (place.is_primary, copy.is_primary) == (False, True)
     assert copy.life == place.life == (f"{1:032x}", 7)
     assert results[1].entries[0].session == bytes(8)
 

@@ -233,6 +233,7 @@ class Requests:
     def __init__(self, store: entrepot.Store) -> None:
         self.store = store
         self.pulled: list[tuple[Sequence[Wanted], str, str]] = []
+        self.discarded: list[tuple[Sequence[Wanted], str, int]] = []
 
     def have(self, wanted: Sequence[Wanted]) -> list[Held | None]:
         """What is here."""
@@ -247,6 +248,16 @@ class Requests:
         """Fail for every second one."""
         self.pulled.append((wanted, address, instance))
         return [ObjectNotFound("not there") if n % 2 else None for n in range(len(wanted))]
+
+    def replicate(self, wanted: Sequence[Wanted], address: str, instance: str) -> list[EntrepotError | None]:
+        """Fail for all."""
+        self.pulled.append((wanted, address, instance))
+        return [ObjectNotFound("not there")] * len(wanted)
+
+    def discard_copies(self, lives: Sequence[Wanted], instance: str, role: int) -> list[bool]:
+        """Only the first is there."""
+        self.discarded.append((lives, instance, role))
+        return [n == 0 for n in range(len(lives))]
 
     def discard(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Delete."""
@@ -265,6 +276,9 @@ def test_control_requests(source: entrepot.Store, serve: Serve, connect: Connect
     assert pulled[0] is None
     assert isinstance(pulled[1], ObjectNotFound)
     assert requests.pulled == [(asked, "10.0.0.1:7421", "abc")]
+    assert all(isinstance(error, ObjectNotFound) for error in peer.replicate(asked, "10.0.0.1:7421", "abc"))
+    assert peer.discard_copies(asked, "abc", 1) == [True, False]
+    assert requests.discarded == [(asked, "abc", 1)]
     peer.discard(wanted([oid]))
     assert peer.have(wanted([oid])) == [None]
     with pytest.raises(InvalidArgument, match="1 to 65536 objects, not 0"):

@@ -41,6 +41,10 @@ PREFETCH = "prefetch"
 STREAM = "stream"  # about streams of the cluster; see entrepot._streams.relays
 PUBLISH_IDS = 10_000  # in one call
 FETCH_LIVES_IDS = 4096
+PUBLISH_REPLICAS = "publish_replicas"
+REPLICAS = "replicas"
+DRAIN = "drain"
+LEAVE = "leave"
 
 
 class Life(NamedTuple):
@@ -142,8 +146,45 @@ def locate(raw: _core.Client, oid: ObjectID, timeout: float) -> list[Place]:
     return [Place(*fields) for fields in call(raw, LOCATE, oid.binary, timeout)]
 
 
-def publish(raw: _core.Client, oids: Sequence[ObjectID], timeout: float) -> None:
-    """Publish objects, and wait until the directory has them.
+class ReplicaStatus(NamedTuple):
+    """How far the copies are that sessions ask for (``connect(replicas=)``).
+
+    Attributes:
+        objects: how many objects this store sees to: those that were put here, or whose original was lost.
+        incomplete: those of them that have fewer copies than they could have at the moment.
+        without_host: those that have fewer than they should because the cluster has too few hosts.
+    """
+
+    objects: int
+    incomplete: int
+    without_host: int
+
+
+def replica_status(raw: _core.Client, timeout: float) -> ReplicaStatus:
+    """Return how far the copies are that sessions ask for.
+
+    Raises:
+        StoreUnavailable: there is no gateway, or it does not answer.
+    """
+    return ReplicaStatus(**call(raw, REPLICAS, None, timeout))
+
+
+def drain(raw: _core.Client, oids: list[bytes], to: str) -> list[tuple[str, str]]:
+    """Move a batch of objects to other hosts (``entrepot drain``), as long as the transfers make progress.
+
+    Returns:
+        for each what became of it, ``"moved"``, ``"left"``, ``"gone"`` or ``"kept"``; and where it is, or why.
+    """
+    return [(what, detail) for what, detail in call(raw, DRAIN, [oids, to], 0)]
+
+
+def leave(raw: _core.Client, timeout: float) -> None:
+    """Have the gateway leave the cluster, and end."""
+    call(raw, LEAVE, None, timeout)
+
+
+def publish(raw: _core.Client, oids: Sequence[ObjectID], timeout: float, *, wait_for_replicas: bool = False) -> None:
+    """Publish objects, and wait until the directory has them; or until as many stores have them as are to.
 
     Raises:
         ObjectNotFound: one of them is not in this store.
@@ -154,8 +195,12 @@ def publish(raw: _core.Client, oids: Sequence[ObjectID], timeout: float) -> None
     end = time.monotonic() + timeout
     for begin in range(0, len(oids), PUBLISH_IDS):
         ids = [oid.binary for oid in oids[begin : begin + PUBLISH_IDS]]
-        # One alone as gateways of earlier releases know it.
-        call(raw, PUBLISH, ids[0] if len(oids) == 1 else ids, max(end - time.monotonic(), 0.001) if timeout else 0)
+        left = max(end - time.monotonic(), 0.001) if timeout else 0
+        if wait_for_replicas:
+            call(raw, PUBLISH_REPLICAS, ids, left)
+        else:
+            # One alone as gateways of earlier releases know it.
+            call(raw, PUBLISH, ids[0] if len(oids) == 1 else ids, left)
 
 
 def migrate(raw: _core.Client, oid: ObjectID, to: str, timeout: float) -> None:

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Literal
 
 from entrepot import _core
-from entrepot._client.arguments import checked_boolean
+from entrepot._client.arguments import checked_boolean, checked_integer
 from entrepot._client.session import Session
 from entrepot._client.shared_client import SharedClient
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.settings import Settings, resolve, socket_path
 from entrepot._store.objects import PUT_WAIT_SECONDS, to_item
 from entrepot._store.store import Store
-from entrepot.cluster_sessions import DECLARATION_KEY, ClusterSession, cluster_session
+from entrepot.cluster_sessions import DECLARATION_KEY, MAX_REPLICAS, ClusterSession, cluster_session
 from entrepot.codec import AllowPickle, ObjectStrings
 from entrepot.durable import Durable, requested_durable
-from entrepot.errors import StoreUnavailable
+from entrepot.errors import InvalidArgument, StoreUnavailable
 from entrepot.ids import ObjectID
 
 CONNECT_SECONDS = 30.0
@@ -56,6 +56,7 @@ def connect(
     pickled_classes: Callable[[str], bool] | None = None,
     object_strings: ObjectStrings | None = None,
     cluster: bool | None = None,
+    replicas: int | None = None,
 ) -> Store:
     """Connect to a store.
 
@@ -80,6 +81,8 @@ def connect(
             ``str`` (``string`` where missing values are ``pandas.NA``) over the stored bytes, without a copy.
         cluster: True declares, for all processes, that the session's objects are published, so that other stores of
             the cluster find them by their ID (docs/cluster.md). Default, and False: as it was declared.
+        replicas: with ``cluster=True``, on how many hosts each of the session's objects is to be. Default: as it was
+            declared; 1 for a new one.
 
     Raises:
         InvalidArgument: a malformed setting.
@@ -95,10 +98,12 @@ def connect(
         pickled_classes=pickled_classes,
         object_strings=object_strings,
     )
+    is_cluster = cluster is not None and checked_boolean("cluster", cluster)
+    _check_replicas(replicas, is_cluster)
     requested = requested_durable(durable, settings.durable, settings.durable_mode)
     session_opened = _open_session(_running_client(settings), settings)
-    if cluster is not None and checked_boolean("cluster", cluster):
-        _declare_cluster_session(session_opened)
+    if is_cluster:
+        _declare_cluster_session(session_opened, replicas)
     return Store._open(  # pyright: ignore[reportPrivateUsage]
         session_opened, connect, False if durable is False else requested
     )
@@ -141,12 +146,23 @@ def _open_session(client: SharedClient, settings: Settings) -> Session:
     )
 
 
-def _declare_cluster_session(session: Session) -> None:
+def _check_replicas(replicas: int | None, is_cluster: bool) -> None:
+    if replicas is None:
+        return
+    if not checked_integer("replicas", replicas, MAX_REPLICAS):
+        raise InvalidArgument(f"replicas must be an integer from 1 to {MAX_REPLICAS}, but got {replicas!r}")
+    if not is_cluster:
+        raise InvalidArgument(f"replicas={replicas} needs cluster=True: only then are the session's objects published")
+
+
+def _declare_cluster_session(session: Session, replicas: int | None) -> None:
     """Record the declaration, unless it is recorded already; closes the session if that fails."""
     try:
-        if cluster_session(session.client, session.scope, session.name) is None:
+        existing = cluster_session(session.client, session.scope, session.name)
+        if existing is None or (replicas is not None and existing.replicas != replicas):
             oid = ObjectID.derive(session.scope, session.name, DECLARATION_KEY)
-            item = to_item(session, ClusterSession().to_bytes(), oid, False, DECLARATION_KEY, True)
+            declared = ClusterSession(1 if replicas is None else int(replicas))
+            item = to_item(session, declared.to_bytes(), oid, False, DECLARATION_KEY, True)
             session.raw().put([item], PUT_WAIT_SECONDS)
     except BaseException:
         session.close()

@@ -21,7 +21,7 @@ from entrepot._checkpoints.functions import checkpoint_function
 from entrepot._client import arguments, gateway_calls, queries
 from entrepot._client.allocating import Allocating
 from entrepot._client.arguments import AnyID, checked_name, given_ids, new_id, timeout_seconds, to_id
-from entrepot._client.gateway_calls import Place
+from entrepot._client.gateway_calls import Place, ReplicaStatus
 from entrepot._client.info import ObjectInfo, PutResult, SessionInfo
 from entrepot._client.locality import Durability, Lifetime, LocalitySet, Operation, Policy, Reading, Writing
 from entrepot._client.locality_sets import LocalitySetOrName, LocalitySets
@@ -627,19 +627,35 @@ class Store:
         """
         return gateway_calls.locate(self._session.raw(), to_id(oid), timeout_seconds(timeout))
 
-    def publish(self, *oids: AnyID, timeout: float | None = 10) -> None:
+    def publish(self, *oids: AnyID, wait_for_replicas: bool = False, timeout: float | None = 10) -> None:
         """Publish objects, so that the other stores of the cluster find them by their IDs, and wait until they are.
 
         Named objects, those of sessions opened with ``cluster=True``, and members of such collections are published
         without this, a moment after they are sealed.
 
+        Args:
+            oids: the objects.
+            wait_for_replicas: also wait until as many hosts have each as its session asks for
+                (``entrepot.connect(cluster=True, replicas=N)``).
+            timeout: in seconds.
+
         Raises:
             ObjectNotFound: one of them is not sealed here.
             StoreUnavailable: this store has no gateway (docs/cluster.md).
             DirectoryUnavailable: the directory does not answer.
+            Timeout: not in time; with ``wait_for_replicas``, the message says which hosts have it.
+        """
+        raw, ids = self._session.raw(), [to_id(oid) for oid in oids]
+        gateway_calls.publish(raw, ids, timeout_seconds(timeout), wait_for_replicas=wait_for_replicas)
+
+    def replica_status(self, *, timeout: float | None = 10) -> ReplicaStatus:
+        """Return how far the copies are that sessions ask for (``entrepot.connect(cluster=True, replicas=N)``).
+
+        Raises:
+            StoreUnavailable: this store has no gateway, or it does not answer.
             Timeout: not in time, in seconds.
         """
-        gateway_calls.publish(self._session.raw(), [to_id(oid) for oid in oids], timeout_seconds(timeout))
+        return gateway_calls.replica_status(self._session.raw(), timeout_seconds(timeout))
 
     def migrate(self, oid: AnyID, to: str, *, timeout: float | None = None) -> None:
         """Move an object, or a collection with its members, to another store of the cluster.
@@ -650,7 +666,8 @@ class Store:
             timeout: in seconds. Default: as long as the transfer makes progress.
 
         Raises:
-            ObjectNotFound: it is not sealed here, or there is no such store.
+            ObjectNotFound: it is neither here nor there.
+            ObjectExists: its ID or one of its names is bound to something else there.
             StoreFull: it does not fit there. It stays here then, as after any other error.
             StoreUnavailable: this store has no gateway, or the other one cannot be reached.
         """

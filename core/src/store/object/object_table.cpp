@@ -206,13 +206,31 @@ std::vector<std::uint8_t> ObjectTable::remove(std::span<const IdBytes> ids) {
     const auto slot = find(ids[i]);
     if (!slot) continue;
     result[i] = 1;
-    victims.push_back(parts_->catalog.target(*slot));
-    parts_->unlink(*slot);
-    ENTREPOT_SYNC_POINT("delete.unlinked");
-    parts_->names.drop_id(ids[i]);
+    victims.push_back(unlink_to_remove(*slot, ids[i]));
   }
   parts_->deferred.free_or_defer(std::move(victims));
   return result;
+}
+
+std::vector<std::uint8_t> ObjectTable::remove(std::span<const ObjectLife> lives) {
+  std::vector<std::uint8_t> result(lives.size(), 0);
+  std::vector<PinTarget> victims;
+  for (std::size_t i = 0; i < lives.size(); ++i) {
+    const auto slot = find(lives[i].id);
+    if (!slot || parts_->catalog.target(*slot).generation != lives[i].generation) continue;
+    result[i] = 1;
+    victims.push_back(unlink_to_remove(*slot, lives[i].id));
+  }
+  parts_->deferred.free_or_defer(std::move(victims));
+  return result;
+}
+
+PinTarget ObjectTable::unlink_to_remove(std::uint32_t slot, const IdBytes& id) {
+  const PinTarget victim = parts_->catalog.target(slot);
+  parts_->unlink(slot);
+  ENTREPOT_SYNC_POINT("delete.unlinked");
+  parts_->names.drop_id(id);
+  return victim;
 }
 
 void ObjectTable::remove_session(std::uint32_t session) {

@@ -38,7 +38,8 @@ class ObjectTable {
 
   // Unlinks at once, with one pin scan for all. result[i]: whether ids[i] existed.
   std::vector<std::uint8_t> remove(std::span<const IdBytes> ids);
-  void remove_session(std::uint32_t session);  // its objects and names
+  std::vector<std::uint8_t> remove(std::span<const ObjectLife> lives);  // only what still has this generation
+  void remove_session(std::uint32_t session);                           // its objects and names
 
   // Frees what is no longer pinned. Returns whether anything was freed.
   bool rescan();
@@ -58,6 +59,7 @@ class ObjectTable {
   }
 
  private:
+  [[nodiscard]] PinTarget unlink_to_remove(std::uint32_t slot, const IdBytes& id);
   SealOutcome publish(std::uint32_t client, const SealSpec& spec, const ValidatedSeal& validated,
                       std::optional<std::uint32_t> replaced);
   [[nodiscard]] Status check_pin(std::uint32_t client, std::uint32_t position) const;
