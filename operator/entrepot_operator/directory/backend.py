@@ -22,9 +22,9 @@ from entrepot_operator.directory import leases, shards
 from entrepot_operator.directory.directory_copy import DirectoryCopy
 from entrepot_operator.directory.leases import HeldLease
 from entrepot_operator.directory.requests import Changed, Requests, tries
+from entrepot_operator.directory.shard_changes import ShardChange, plan_control, plan_entries
 from entrepot_operator.directory.shards import shard_path
 from entrepot_operator.directory.subscription import KubernetesSubscription
-from entrepot_operator.directory.writing import ShardChange, plan_control, plan_entries
 from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
 
 CLOCK_READS = 50
