@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,13 @@ import kubecp_build
 # Where more threads are runnable than there are cores, as here, scikit-learn's threads spend most of their time in the
 # busy loops in which they wait for each other. OpenMP reads this when it is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# How long an example takes depends on what else the machine does.
+with suppress(ImportError):  # some environments of the tests have no Hypothesis
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy machine")
 
 # Longer than any test needs, shorter than pytest's own timeout.
 WATCHDOG_SECONDS = 60.0

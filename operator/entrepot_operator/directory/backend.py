@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from entrepot.errors import DirectoryUnavailable
 from entrepot_cluster.directory.backends.interface import Entry, Lease, LeaseEnded, ServerState, Snapshot
-from entrepot_cluster.directory.codec import NUMBER_BYTES, number_of
+from entrepot_cluster.directory.codec import NUMBER_BYTES, RECORDS, decode_record, number_of
+from entrepot_cluster.directory.errors import DirectoryDamaged
 
 from entrepot_operator.directory import leases, shards
 from entrepot_operator.directory.directory_copy import DirectoryCopy
 from entrepot_operator.directory.leases import HeldLease
 from entrepot_operator.directory.requests import Changed, Requests, tries
+from entrepot_operator.directory.shard_changes import ShardChange, plan_control, plan_entries
 from entrepot_operator.directory.shards import shard_path
 from entrepot_operator.directory.subscription import KubernetesSubscription
-from entrepot_operator.directory.writing import ShardChange, plan_control, plan_entries
 from entrepot_operator.kubernetes.cluster_credentials import ClusterCredentials
 
 CLOCK_READS = 50
@@ -106,13 +107,13 @@ class KubernetesBackend:
         token = f"{self._copy.touch()}-{secrets.token_hex(8)}"
         path = leases.lease_of(self._namespace, self._name, number)
         for _ in tries(self._lease_of(number)):
-            found = self._requests.get(path)
-            version = None if found is None else int(found["metadata"]["resourceVersion"])
+            resource = self._requests.get(path)
+            version = None if resource is None else int(resource["metadata"]["resourceVersion"])
             manifest = leases.lease_manifest(
                 self._name, number, token, seconds, self._requests.clock.now(), version=version
             )
             try:
-                if found is None:
+                if resource is None:
                     self._requests.create(leases.lease_of(self._namespace, self._name), manifest)
                 else:
                     self._requests.replace(path, manifest)
@@ -126,13 +127,13 @@ class KubernetesBackend:
         """See the interface. A lease on shards that something else has damaged ends, so that they are filled again."""
         path = leases.lease_of(self._namespace, self._name, lease.number)
         for _ in tries(self._lease_of(lease.number)):
-            found = self._read_lease(lease.number)
-            if found is None or found.token != lease.token or not self._is_valid(found):
+            held = self._read_lease(lease.number)
+            if held is None or held.token != lease.token or not self._is_valid(held):
                 return False
             if any(shard.damaged is not None for shard in self._view.shards_of(lease.number)):
                 return False
             now = self._requests.clock.now()
-            manifest = leases.lease_manifest(self._name, lease.number, lease.token, seconds, now, found.version)
+            manifest = leases.lease_manifest(self._name, lease.number, lease.token, seconds, now, held.version)
             try:
                 self._requests.replace(path, manifest)
             except Changed:
@@ -144,19 +145,19 @@ class KubernetesBackend:
         """See the interface."""
         path = leases.lease_of(self._namespace, self._name, lease.number)
         for _ in tries(self._lease_of(lease.number)):
-            found = self._read_lease(lease.number)
-            if found is None or found.token != lease.token:
+            held = self._read_lease(lease.number)
+            if held is None or held.token != lease.token:
                 return
             try:
-                self._requests.delete(path, str(found.version))
+                self._requests.delete(path, str(held.version))
             except Changed:
                 continue
             return
 
     def holder(self, number: int) -> str | None:
         """See the interface."""
-        found = self._read_lease(number)
-        return found.token if found is not None and self._is_valid(found) else None
+        held = self._read_lease(number)
+        return held.token if held is not None and self._is_valid(held) else None
 
     def next_sequence(self) -> int:
         """See the interface."""
@@ -190,12 +191,12 @@ class KubernetesBackend:
     def snapshot(self) -> Snapshot:
         """See the interface."""
         path, selector = leases.lease_of(self._namespace, self._name), shards.selector(self._name)
-        found = self._requests.read_all(path, selector)
+        resources = self._requests.read_all(path, selector)
         self._copy.catch_up()
-        live = {lease.number for lease in self._leases.parsed(found) if self._is_valid(lease)}
-        # A lease is granted before its record is written, which may have happened since.
+        live = {lease.number for lease in self._leases.parsed(resources) if self._is_valid(lease)}
+        # Those that have registered since the leases were read would be marked as lost otherwise.
         records = self._view.records()
-        for number in records.keys() - {lease.number for lease in self._leases.parsed(found)}:
+        for number in (number for number in records.keys() - live if not _is_marked(records[number])):
             if self.holder(number) is not None:
                 live.add(number)
         return Snapshot(records, live, cursor=json.dumps({"known": sorted(records), "live": sorted(live)}))
@@ -271,8 +272,8 @@ class KubernetesBackend:
                     written[name] = self._carry_out(name, change, term)
                 except Changed:
                     # The next plan is made when the copy shows what somebody else has written, and this call.
-                    found = self._requests.get(shard_path(self._namespace, name))
-                    written[name] = 0 if found is None else int(found["metadata"]["resourceVersion"])
+                    resource = self._requests.get(shard_path(self._namespace, name))
+                    written[name] = 0 if resource is None else int(resource["metadata"]["resourceVersion"])
                     self._copy.wait_for(written)
                     break
             else:
@@ -321,8 +322,16 @@ class KubernetesBackend:
         return lease.valid(clock.now())
 
     def _read_lease(self, number: int) -> HeldLease | None:
-        found = self._requests.get(leases.lease_of(self._namespace, self._name, number))
-        return None if found is None else leases.parse_lease(self._name, found)
+        resource = self._requests.get(leases.lease_of(self._namespace, self._name, number))
+        return None if resource is None else leases.parse_lease(self._name, resource)
+
+
+def _is_marked(record: bytes) -> bool:
+    """Whether an instance's record says that it is lost, or nothing that can be read."""
+    try:
+        return not decode_record(RECORDS, record).instance.live
+    except DirectoryDamaged:
+        return True
 
 
 def _term(token: str) -> int:

@@ -70,9 +70,9 @@ class DirectoryCopy:
         """Read the head from the API server; a directory without one is empty, and gets one."""
         path = shard_path(self._namespace, head_name(self._name))
         for _ in tries(f"the head of directory {self._name!r}"):
-            found = self._requests.get(path)
-            if found is not None:
-                return parse_head(found)
+            resource = self._requests.get(path)
+            if resource is not None:
+                return parse_head(resource)
             manifest = head_manifest(self._name, secrets.token_hex(8))
             try:
                 return parse_head(self._requests.create(shard_path(self._namespace), manifest))

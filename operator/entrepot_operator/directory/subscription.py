@@ -27,8 +27,8 @@ class KubernetesSubscription:
         shards, leases: the copies.
         changed: notified of their changes.
         clock: the API server's.
-        known: the numbers that the snapshot had.
-        live: those of them with valid leases.
+        numbers: of the instances that the snapshot had.
+        live_numbers: those of them with valid leases.
         check: asks the API server, and waits until the copies are as new as its response.
         holder: reads from the API server who holds the lease on a number.
     """
@@ -39,8 +39,8 @@ class KubernetesSubscription:
         leases: LeaseView,
         changed: threading.Condition,
         clock: ServerClock,
-        known: Iterable[int],
-        live: Iterable[int],
+        numbers: Iterable[int],
+        live_numbers: Iterable[int],
         check: Callable[[], object],
         holder: Callable[[int], str | None],
     ) -> None:
@@ -48,8 +48,8 @@ class KubernetesSubscription:
         self._leases = leases
         self._changed = changed
         self._clock = clock
-        self._records: dict[int, bytes | None] = dict.fromkeys(known)  # None: as the snapshot had it
-        self._live = set(live)
+        self._records: dict[int, bytes | None] = dict.fromkeys(numbers)  # None: as the snapshot had it
+        self._live = set(live_numbers)
         self._check = check
         self._holder = holder
         self._checked_at = time.monotonic()

@@ -41,8 +41,7 @@ class Api:
         access: its address and credentials.
         patience: seconds for which a request with a transient error is retried; 0: never.
         request_seconds: for one attempt.
-        note_date: called with the date of each response, and when the request was sent and answered, by the monotonic
-            clock.
+        note_date: called with each response's date, and the monotonic times of its request and of itself.
 
     Raises:
         InvalidArgument: the proxy cannot be used.
@@ -200,8 +199,7 @@ class Api:
 
     def cut_watch(self) -> None:
         """End a watch from another thread, as if its connection had broken; its reader can start another."""
-        answer = self._watched
-        if answer is not None:
+        if (answer := self._watched) is not None:
             with suppress(OSError, ValueError, RuntimeError):  # it has ended by itself
                 answer.shutdown()
 

@@ -122,15 +122,15 @@ def nodes(entrepot_cluster: Any, namespace: str) -> Iterator[dict[str, PairedNod
 
 def store_pods(cluster: Any, namespace: str) -> dict[str, dict[str, Any]]:
     """The pods of the stores by node, as soon as there is one on each."""
-    found: dict[str, dict[str, Any]] = {}
+    pod_by_node: dict[str, dict[str, Any]] = {}
 
     def all_placed() -> bool:
         pods = cluster.listed(f"/api/v1/namespaces/{namespace}/pods", labelSelector="app.kubernetes.io/instance=main")
-        found.update({pod["spec"]["nodeName"]: pod for pod in pods if pod["spec"].get("nodeName")})
-        return set(found) >= set(NODES)
+        pod_by_node.update({pod["spec"]["nodeName"]: pod for pod in pods if pod["spec"].get("nodeName")})
+        return set(pod_by_node) >= set(NODES)
 
     cluster.wait(all_placed, "the stores' pods to be placed")
-    return found
+    return pod_by_node
 
 
 def free_port(addresses: list[str]) -> int:
@@ -174,15 +174,15 @@ def test_two_stores_find_each_others_objects(
             return [instance.host for instance in directory.instances() if instance.live]
 
         wait_until(lambda: live() == [*NODES], "both gateways to register")
-        with entrepot.connect(nodes["gw-a"].address) as here, entrepot.connect(nodes["gw-b"].address) as there:
+        with entrepot.connect(nodes["gw-a"].address) as here, entrepot.connect(nodes["gw-b"].address) as elsewhere:
             values = np.arange(100_000)
             oid = here.put(values, name="numbers")
-            wait_until(lambda: here.status()["gateway"] and there.status()["gateway"], "the gateways to serve")
+            wait_until(lambda: here.status()["gateway"] and elsewhere.status()["gateway"], "the gateways to serve")
             here.publish(oid, timeout=PATIENCE_SECONDS)
-            assert np.array_equal(there.get(oid, timeout=PATIENCE_SECONDS), values)
-            assert np.array_equal(there.get_by_name("numbers", timeout=PATIENCE_SECONDS), values)
-            back = there.put(b"the other way")
-            there.publish(back, timeout=PATIENCE_SECONDS)
+            assert np.array_equal(elsewhere.get(oid, timeout=PATIENCE_SECONDS), values)
+            assert np.array_equal(elsewhere.get_by_name("numbers", timeout=PATIENCE_SECONDS), values)
+            back = elsewhere.put(b"the other way")
+            elsewhere.publish(back, timeout=PATIENCE_SECONDS)
             assert here.get(back, timeout=PATIENCE_SECONDS) == b"the other way"
             assert {place.instance.host for place in directory.places([oid.binary])[0].entries} >= {"gw-a"}
         assert gateways.pop("gw-a").end() == 0

@@ -33,9 +33,9 @@ def test_it_is_right_within_its_uncertainty(ahead: float, responses: list[tuple[
     machine = Machine(ahead)
     clock = ServerClock(lambda: machine.at)
     before = float("inf")
-    for pause, there, back in responses:
+    for pause, way_there, way_back in responses:
         machine.at += pause
-        machine.respond(clock, there, back)
+        machine.respond(clock, way_there, way_back)
         assert abs(clock.now() - (machine.at + ahead)) <= clock.uncertainty() + 1e-5
         assert clock.uncertainty() <= before + 1e-5
         before = clock.uncertainty()

@@ -10,8 +10,8 @@ import msgpack
 import pytest
 from entrepot_cluster.directory.codec import place_prefix, with_number
 from entrepot_operator.directory import shards
+from entrepot_operator.directory.shard_changes import ShardChange, plan_control, plan_entries
 from entrepot_operator.directory.shards import MAX_SHARD_BYTES, Shard
-from entrepot_operator.directory.writing import ShardChange, plan_control, plan_entries
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,8 +117,8 @@ def test_a_small_change_writes_one_small_shard() -> None:
     filled = after([], plan_entries(7, [], many, ()))
     assert len(filled) == 3
     assert all(each.size <= MAX_SHARD_BYTES for each in filled)
-    one = {place_prefix(bytes([255]) * 20): bytes(20)}
-    (change,) = plan_entries(7, filled, one, ())
+    added = {place_prefix(bytes([255]) * 20): bytes(20)}
+    (change,) = plan_entries(7, filled, added, ())
     assert change.base is filled[-1]
     (change,) = plan_entries(7, filled, {next(iter(filled[0].entries)): b"new"}, ())
     assert change.index == 0
