@@ -81,11 +81,11 @@ def test_the_same_answers_on_loopback(tmp_path: Path) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(bool(hosts.refusal()), reason=hosts.refusal())
 def test_the_same_answers_on_hosts_with_networks_of_their_own(tmp_path: Path) -> None:
-    transports = ["entrepot", *(["s3"] if HAS_S3 else []), "parquet"]
-    options = ["--transports", ",".join(transports), "--scale", "0.2", "--network", "namespaces"]
-    results = run_demo(tmp_path, *options)
+    transports = ["entrepot", "s3" if HAS_S3 else "parquet"]
+    options = ["--transports", ",".join(transports), "--scale", str(SCALE), "--network", "namespaces"]
+    results = run_demo(tmp_path, *options, "--hosts", "4", "--workers", "1")
     assert results["namespaces"]
-    expected = answers_in_one_process(results["workers"], 0.2)
+    expected = answers_in_one_process(results["workers"], SCALE)
     assert len(results["runs"]) == len(transports) * len(WORKFLOWS)
     for run in results["runs"]:
         assert demo.same_answer(run["answer"], expected[run["workflow"]]), (run["transport"], run["workflow"])
@@ -108,7 +108,8 @@ def test_files(name: str, tmp_path: Path) -> None:
         "empty": np.zeros((0, 3)),
     }
     references = transport.write(values)
-    array, table, empty = transport.read(list(references.values()))
+    values_read: list[Any] = list(transport.read(list(references.values())))
+    array, table, empty = values_read
     assert np.array_equal(np.asarray(array), np.asarray(values["array"]))
     assert isinstance(table, pa.Table)
     assert table.to_pydict() == {"number": list(range(5000)), "text": ["word"] * 5000}
