@@ -272,7 +272,9 @@ def test_an_error_is_raised_at_the_member_that_failed(shared_hosts: Any) -> None
 def test_a_collection_outlives_gateways_and_the_host_that_sealed_it(
     cluster: Any, wait_until: Callable[..., None]
 ) -> None:
-    a, b, c = cluster.host("a"), cluster.host("b", "--lease-seconds", "60"), cluster.host("c")
+    a, b, c = [
+        cluster.host(name, "--lease-seconds", seconds) for name, seconds in (("a", "60"), ("b", "60"), ("c", "6"))
+    ]
     put(a, "outliving", 0)
     put(b, "outliving", 1)
     b.kill_gateway()
