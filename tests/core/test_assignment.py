@@ -46,7 +46,7 @@ def least_moved(sizes: list[int], having: list[set[int]], workers: int) -> float
 
 
 @given(problems())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_loads_are_even_and_no_more_moves_than_if_members_could_be_split(problem: Problem) -> None:
     sizes, having, workers = problem
     assigned = assign(sizes, having, workers)

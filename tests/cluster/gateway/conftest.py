@@ -194,9 +194,13 @@ def run_on() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 @pytest.fixture(scope="module")
 def shared_hosts(daemon_in: Callable[..., Any]) -> Iterator[tuple[Host, Host, Host]]:
-    """Three hosts for all tests of a module, which use names of their own and leave them running."""
+    """Three hosts for all tests of a module, which use names of their own and leave them running.
+
+    None of them is ever lost, so their leases are long enough for a busy machine.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ec-"))
     running = Cluster(folder, daemon_in)
-    yield running.host("a"), running.host("b"), running.host("c")
+    lease = ("--lease-seconds", "60")
+    yield running.host("a", *lease), running.host("b", *lease), running.host("c", *lease)
     running.stop()
     shutil.rmtree(folder, ignore_errors=True)

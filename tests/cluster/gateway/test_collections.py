@@ -10,7 +10,7 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot.errors import InvalidArgument, ObjectExists, ObjectLost, ObjectNotFound, Timeout
+from entrepot.errors import InvalidArgument, ObjectExists, ObjectLost, ObjectNotFound, StoreUnavailable, Timeout
 from entrepot_io.collections.block_shuffle import BlockShuffle
 from entrepot_io.collections.fetch_ahead import FetchAhead
 
@@ -272,12 +272,18 @@ def test_an_error_is_raised_at_the_member_that_failed(shared_hosts: Any) -> None
 def test_a_collection_outlives_gateways_and_the_host_that_sealed_it(
     cluster: Any, wait_until: Callable[..., None]
 ) -> None:
-    a, b, c = [cluster.host(name) for name in "abc"]
+    a, b, c = [
+        cluster.host(name, "--lease-seconds", seconds) for name, seconds in (("a", "60"), ("b", "60"), ("c", "6"))
+    ]
     put(a, "outliving", 0)
     put(b, "outliving", 1)
     b.kill_gateway()
-    with pytest.raises(ObjectNotFound, match="lacks 1 of 2 members, at index 1"):
+    with pytest.raises(ObjectNotFound, match="lacks 1 of 2 members, at index 1; host b did not answer"):
         c.store.collection("outliving").seal(2)
+    with pytest.raises(StoreUnavailable, match=r"may have members on hosts that .*; host b did not answer"):
+        c.store.collection("outliving").seal()
+    with pytest.raises(StoreUnavailable, match=r"discard it again\. host b"):
+        c.store.collection("another").discard()
     b.start_gateway()
     sealed = c.store.collection("outliving").seal(2, timeout=60)
     b.kill_gateway()

@@ -189,7 +189,10 @@ class CollectionBuilder:
                 axes; there are no members and ``length`` was not given; or ``length`` is negative, or less than the
                 number of members.
             ObjectExists: the collection is already sealed with other members, or its name is bound to another object;
-                or members keep being replaced.
+                or members keep being replaced; or two hosts have different members at an index.
+            StoreUnavailable: another host of the cluster does not answer, and ``length`` was not given; or a host that
+                has members does not take the collection.
+            DirectoryUnavailable: members are on other hosts, or might be, and the cluster's directory is away.
         """
         wait = timeout_seconds(timeout)
         gathering = MemberGathering(self._store, self.name)
@@ -228,6 +231,10 @@ class CollectionBuilder:
         """Delete the collection, sealed or not, with all members, on all hosts; return how many there were.
 
         Members put afterwards start a new collection of the same name.
+
+        Raises:
+            StoreUnavailable: another host of the cluster does not answer, which may have members; the others are gone.
+            DirectoryUnavailable: it is not known which hosts there are; what is here is gone.
         """
         store, member_ids = self._store, list(self._find_members().values())
         store.delete(self.id, members=True)

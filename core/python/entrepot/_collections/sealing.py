@@ -25,7 +25,7 @@ from entrepot._collections.member_search import (
     member_id,
     parse_descriptions,
 )
-from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound, Timeout
+from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound, StoreUnavailable, Timeout
 from entrepot.phrases import count_of, session_phrase
 
 if TYPE_CHECKING:
@@ -82,9 +82,20 @@ class MemberGathering:
         self._cluster = _Cluster(hosts={self._own: store.host})
 
     def extent(self) -> int:
-        """Return one more than the highest index of a member in any other store that answers; 0: there are none."""
+        """Return one more than the highest index of a member in any other store; 0: there are none.
+
+        Raises:
+            StoreUnavailable: a store that is live does not answer, so there may be more members.
+            DirectoryUnavailable: it is not known which stores there are.
+        """
         answers = collection_calls.extent(self._store._raw(), self._store.scope, self._store.session_name, self._name)
-        return max((answer.value for answer in self._heard(answers)), default=0)
+        highest = max((int(answer.value) for answer in self._heard(answers)), default=0)
+        if self._cluster.silent:
+            raise StoreUnavailable(
+                f"collection {self._name!r} may have members on hosts that do not answer; seal it with its length, or "
+                "later" + self._describe_silent()
+            )
+        return highest
 
     def gather(self, length: int, wait: float) -> list[GatheredMember]:
         """Return the members at all indexes below a length.
@@ -206,11 +217,13 @@ class MemberGathering:
     def _describe_missing(self, missing: list[int], length: int) -> str:
         indexes = ", ".join(map(str, missing[:_MAX_SHOWN])) + (", ..." if len(missing) > _MAX_SHOWN else "")
         store = self._store
-        silent = "".join(f"; host {host} did not answer ({why})" for host, why in self._cluster.silent.items())
         return (
             f"collection {self._name!r} in {session_phrase(store.scope, store.session_name)} lacks {len(missing)} of "
-            f"{count_of(length, 'member')}, at index {indexes}{silent}"
+            f"{count_of(length, 'member')}, at index {indexes}{self._describe_silent()}"
         )
+
+    def _describe_silent(self) -> str:
+        return "".join(f"; host {host} did not answer ({why})" for host, why in self._cluster.silent.items())
 
 
 def spread(
