@@ -41,15 +41,15 @@ def fill(client: PlasmaConnection) -> None:
 
 
 def readable(client: PlasmaConnection) -> list[int]:
-    found = []
+    intact = []
     for number in range(OBJECTS):
         (value,) = client.get([oid(number)], WAIT_MS)
         if value is None:
             continue
         assert value[0] == content(number)
-        found.append(number)
+        intact.append(number)
         client.release(oid(number))
-    return found
+    return intact
 
 
 @pytest.fixture
