@@ -251,10 +251,14 @@ class PlasmaConnection:
             raise NoReply(f"no reply to a request of type {kind} within {REPLY_SECONDS} s") from None
 
     def _exactly(self, length: int) -> bytes:
-        received = self._socket.recv(length, socket.MSG_WAITALL) if length else b""
-        if len(received) < length:
-            raise ConnectionResetError("the front end has closed the connection")
-        return received
+        received = bytearray()
+        while len(received) < length:
+            # A socket with a timeout does not block, so MSG_WAITALL returns what there is, too.
+            part = self._socket.recv(length - len(received))
+            if not part:
+                raise ConnectionResetError("the front end has closed the connection")
+            received += part
+        return bytes(received)
 
     def _take_segment(self, segment: int, nbytes: int) -> None:
         if segment in self._segments:
