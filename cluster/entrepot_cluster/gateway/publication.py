@@ -108,7 +108,8 @@ class Publication:
         """
         end = time.monotonic() + LOCK_SECONDS
         while not self._publish(oid, end):
-            if not self._current.wait(max(0.0, end - time.monotonic())):
+            left = end - time.monotonic()
+            if left <= 0 or not self._current.wait(left):
                 raise DirectoryUnavailable(
                     f"object {oid.hex()} could not be published within {LOCK_SECONDS:g} s: the directory has forgotten "
                     "this store, and has not taken its registration again; the object will be published after that"

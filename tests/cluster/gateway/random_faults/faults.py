@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tcp_relay import TO_CLIENT, TO_SERVER
 
 from random_faults.disturbances import DIRECTORY, Disturbances, Span
-from random_faults.hosts import ClusterHost, DirectoryServer, wait_until
+from random_faults.hosts import ClusterHost, DirectoryServer
 from random_faults.model import Model
 from random_faults.report import Report
 
@@ -104,7 +104,8 @@ class Faults:
         for running in [running for running in self._running if running.may_undo()]:
             self._undo(running)
         for running in list(self._running):  # those that the others may have kept from it
-            wait_until(running.may_undo, f"the {running.part} to end")
+            if not running.may_undo():
+                next(host for host in self._hosts if running.part.endswith(f" {host.name}")).wait_until_left()
             self._undo(running)
         for host in self._hosts:
             host.keep_gateway()
@@ -197,6 +198,7 @@ class Faults:
             self._model.store_dies(host.name, host.instance)
             host.kill_gateway()
             host.kill_store()
+            self._model.store_dies(host.name, host.instance)  # with what was moved there in the meantime
 
         parts = [f"store {host.name}", f"gateway {host.name}"]
         self._cause("host killed", host.name, parts, kill, host.start, is_store=True)
@@ -206,6 +208,7 @@ class Faults:
             self._model.store_dies(host.name, host.instance)
             host.leave()
             host.stop_store()
+            self._model.store_dies(host.name, host.instance)  # with what was moved there in the meantime
 
         parts = [f"store {host.name}", f"gateway {host.name}"]
         self._cause("host ended", host.name, parts, end, host.start, is_store=True, may_undo=host.has_left)
