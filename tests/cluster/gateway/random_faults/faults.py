@@ -34,7 +34,7 @@ def _always() -> bool:
 class _Running:
     """A fault that lasts: of what, until when, how it is undone, and whether it can be yet."""
 
-    part: str
+    parts: Sequence[str]
     until: float
     undo: Callable[[], None]
     span: Span
@@ -105,7 +105,7 @@ class Faults:
             self._undo(running)
         for running in list(self._running):  # those that the others may have kept from it
             if not running.may_undo():
-                next(host for host in self._hosts if running.part.endswith(f" {host.name}")).wait_until_left()
+                next(host for host in self._hosts if f"gateway {host.name}" in running.parts).wait_until_left()
             self._undo(running)
         for host in self._hosts:
             host.keep_gateway()
@@ -113,7 +113,7 @@ class Faults:
     # --- how a fault begins and ends
 
     def _is_disturbed(self, part: str) -> bool:
-        return any(running.part == part for running in self._running)
+        return any(part in running.parts for running in self._running)
 
     def _undo(self, running: _Running) -> None:
         running.undo()
@@ -144,8 +144,7 @@ class Faults:
         span = self._disturbances.begin(what, is_store=is_store)
         until = time.monotonic() + seconds
         begin()
-        self._running.append(_Running(parts[0], until, undo, span, may_undo))
-        self._running += [_Running(part, until, _nothing, span, may_undo) for part in parts[1:]]
+        self._running.append(_Running(parts, until, undo, span, may_undo))
 
     # --- of gateways
 
