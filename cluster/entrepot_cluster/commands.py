@@ -79,6 +79,7 @@ def run_gateway(arguments: argparse.Namespace) -> int:
     from entrepot.errors import EntrepotError, ObjectExists, VersionMismatch
 
     from entrepot_cluster.directory.errors import ClusterMismatch, InstanceSuperseded
+    from entrepot_cluster.gateway.ending import Ending
     from entrepot_cluster.gateway.gateway import Gateway
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
@@ -86,10 +87,19 @@ def run_gateway(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     try:
         gateway = Gateway(settings)
+        ending = Ending(gateway.leave)
+
+        def stop(*_: object) -> None:
+            gateway.stop()
+            ending.begin()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: gateway.stop())
+            signal.signal(number, stop)
         print(f"gateway at {gateway.address}", flush=True)
-        gateway.run()
+        try:
+            gateway.run()
+        finally:
+            ending.begin()
     except EntrepotError as error:
         print(f"entrepot: {error}", file=sys.stderr)
         final = (ClusterMismatch, InstanceSuperseded, InvalidArgument, ObjectExists, VersionMismatch)

@@ -202,6 +202,11 @@ class Gateway:
         """End :meth:`run`, and leave the cluster. May be called in a signal handler."""
         self._stopping.set()
 
+    def leave(self) -> None:
+        """Leave the cluster at once, if this gateway was asked to stop and has not left; from any thread."""
+        if self._failure is None:
+            self._membership.leave()
+
     def _give_up(self, error: EntrepotError) -> None:
         # Once it is being stopped, the store may end too, as both containers of a pod do: it still leaves the cluster.
         if not self._stopping.is_set():

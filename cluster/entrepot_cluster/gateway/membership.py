@@ -72,7 +72,7 @@ class Membership:
         self._give_up = give_up
         self._started_at = time.time()
         self._stopping = threading.Event()
-        self._registration: Registration | None = None  # of the thread, and of stop() after it has ended
+        self._registration: Registration | None = None  # set by the thread
         self._instance = store.instance_id
         self._threads = [
             threading.Thread(target=self._run, name="membership", daemon=True),
@@ -90,9 +90,15 @@ class Membership:
         self._publication.stop_waiting()
         if self._threads[0].is_alive():
             self._threads[0].join()
-        if depart and self._registration is not None:
+        if depart:
+            self.leave()
+
+    def leave(self) -> None:
+        """Leave the cluster in an orderly way, if the instance is registered and has not left."""
+        registration = self._registration
+        if registration is not None:
             with suppress(EntrepotError):  # then the lease ends
-                self._registration.depart()
+                registration.depart()
 
     def _run(self) -> None:
         reachable = True

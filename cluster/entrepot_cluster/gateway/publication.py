@@ -123,7 +123,8 @@ class Publication:
             entries = [self._entry(ObjectID(oid)) for oid in oids]
             if self._publish([(entry, keys) for entry, keys, _ in entries], end):
                 return [(entry, replicas) for entry, _, replicas in entries]
-            if not self._current.wait(max(0.0, end - time.monotonic())):
+            left = end - time.monotonic()
+            if left <= 0 or not self._current.wait(left):
                 raise DirectoryUnavailable(
                     f"{count_of(len(oids), 'object')} could not be published within {LOCK_SECONDS:g} s: the directory "
                     "has forgotten this store, and has not taken its registration again; they will be published after "

@@ -44,8 +44,8 @@ int run(const std::vector<std::string>& arguments) {
   auto front_end = FrontEnd::start(*options);
   if (!front_end.is_ok()) {
     // A store whose daemon or keeper stands still does not answer either, but somebody still has its socket.
-    const bool is_gone = !entrepot::os::file_exists(options->store_path) ||
-                         entrepot::os::is_socket_abandoned(options->store_path);
+    const bool is_gone =
+        !entrepot::os::file_exists(options->store_path) || entrepot::os::is_socket_abandoned(options->store_path);
     const bool has_no_store = is_gone && front_end.status().code() == entrepot::Code::kStoreUnavailable;
     return fail(front_end.status(), has_no_store ? kExitNoStore : kExitCannotStart);
   }

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from entrepot.errors import DirectoryUnavailable, ObjectLost, ObjectNotFound, StoreUnavailable
 from entrepot_cluster.commands import CANNOT_GO_ON
+from entrepot_cluster.gateway.ending import LATE
 from entrepot_io.values import get_value, put_value
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
@@ -196,3 +197,17 @@ def test_other_tokens_are_refused(cluster: Any, tmp_path: Path) -> None:
         b.store.get(oid)
     tokens[1].write_text(tokens[0].read_text())  # it is read again
     assert b.store.get(oid) == "value"
+
+
+@pytest.mark.exhaustive
+def test_a_gateway_leaves_though_its_store_stands_still(two_hosts: Any, cluster: Any) -> None:
+    a, _ = two_hosts
+    pid = a.store.status()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        a.signal_gateway(signal.SIGTERM)
+        assert a.wait_gateway() == LATE
+        assert cluster.instances() == {"b": True}
+        assert "has not come to its end in 10 s" in a.log
+    finally:
+        os.kill(pid, signal.SIGCONT)

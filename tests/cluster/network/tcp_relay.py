@@ -103,8 +103,12 @@ class TcpRelay:
         while not self._ended:
             try:
                 client, _ = self._listener.accept()
+            except OSError:
+                continue
+            try:
                 server = socket.create_connection(self._target, 10)
             except OSError:
+                client.close()
                 continue
             with self._changed:
                 self._sockets += [client, server]

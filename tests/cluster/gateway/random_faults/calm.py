@@ -119,7 +119,7 @@ class Calm:
         else:
             report.doubtful_reads += 1
         try:
-            seconds = LOST_SECONDS if life.is_certain else 0.0
+            seconds = LOST_SECONDS if life.is_certain and not report.broken else 0.0
             value = _eventually(partial(get_value, life.reference, address=store.address), seconds)
             number = number_of(value)
         except WrongBytes as error:

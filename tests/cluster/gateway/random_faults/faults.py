@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tcp_relay import TO_CLIENT, TO_SERVER
 
 from random_faults.disturbances import DIRECTORY, Disturbances, Span
-from random_faults.hosts import ClusterHost, DirectoryServer, wait_until
+from random_faults.hosts import ClusterHost, DirectoryServer
 from random_faults.model import Model
 from random_faults.report import Report
 
@@ -34,7 +34,7 @@ def _always() -> bool:
 class _Running:
     """A fault that lasts: of what, until when, how it is undone, and whether it can be yet."""
 
-    part: str
+    parts: Sequence[str]
     until: float
     undo: Callable[[], None]
     span: Span
@@ -104,7 +104,8 @@ class Faults:
         for running in [running for running in self._running if running.may_undo()]:
             self._undo(running)
         for running in list(self._running):  # those that the others may have kept from it
-            wait_until(running.may_undo, f"the {running.part} to end")
+            if not running.may_undo():
+                next(host for host in self._hosts if f"gateway {host.name}" in running.parts).wait_until_left()
             self._undo(running)
         for host in self._hosts:
             host.keep_gateway()
@@ -112,7 +113,7 @@ class Faults:
     # --- how a fault begins and ends
 
     def _is_disturbed(self, part: str) -> bool:
-        return any(running.part == part for running in self._running)
+        return any(part in running.parts for running in self._running)
 
     def _undo(self, running: _Running) -> None:
         running.undo()
@@ -143,8 +144,7 @@ class Faults:
         span = self._disturbances.begin(what, is_store=is_store)
         until = time.monotonic() + seconds
         begin()
-        self._running.append(_Running(parts[0], until, undo, span, may_undo))
-        self._running += [_Running(part, until, _nothing, span, may_undo) for part in parts[1:]]
+        self._running.append(_Running(parts, until, undo, span, may_undo))
 
     # --- of gateways
 
@@ -197,6 +197,7 @@ class Faults:
             self._model.store_dies(host.name, host.instance)
             host.kill_gateway()
             host.kill_store()
+            self._model.store_dies(host.name, host.instance)  # with what was moved there in the meantime
 
         parts = [f"store {host.name}", f"gateway {host.name}"]
         self._cause("host killed", host.name, parts, kill, host.start, is_store=True)
@@ -206,6 +207,7 @@ class Faults:
             self._model.store_dies(host.name, host.instance)
             host.leave()
             host.stop_store()
+            self._model.store_dies(host.name, host.instance)  # with what was moved there in the meantime
 
         parts = [f"store {host.name}", f"gateway {host.name}"]
         self._cause("host ended", host.name, parts, end, host.start, is_store=True, may_undo=host.has_left)

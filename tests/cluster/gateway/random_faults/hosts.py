@@ -23,7 +23,15 @@ from tcp_relay import TcpRelay
 
 PATIENCE_SECONDS = 60.0
 LEASE_SECONDS = 3.0
+LEAVE_SECONDS = 90.0  # a daemon that stands still is waited for, twice, for half a minute
 STORE_BYTES = "1GiB"
+# Writes the stacks of all its threads into its log on SIGUSR2, to find out what one that does not end is waiting for.
+_TRACED_GATEWAY = """
+import faulthandler, signal, sys
+from entrepot.cli import main
+faulthandler.register(signal.SIGUSR2)
+sys.exit(main())
+"""
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
@@ -132,7 +140,7 @@ class ClusterHost:
 
     def start_gateway(self) -> None:
         """Start the gateway, without waiting for it."""
-        command = [sys.executable, "-m", "entrepot", "gateway", "--address", self.address, "--cluster", self._url]
+        command = [sys.executable, "-c", _TRACED_GATEWAY, "gateway", "--address", self.address, "--cluster", self._url]
         command += ["--listen", f"127.0.0.1:{self._port}", "--advertise", self.links.address]
         command += ["--host", self.name, "--lease-seconds", str(LEASE_SECONDS)]
         self._gateway = self._spawn(command, "gateway")
@@ -163,6 +171,16 @@ class ClusterHost:
         """Have the gateway end in an orderly way, without waiting for it."""
         if self._gateway is not None:
             self._gateway.terminate()
+
+    def wait_until_left(self) -> None:
+        """Wait until the gateway has ended; raises AssertionError with the stacks of its threads."""
+        try:
+            wait_until(self.has_left, f"the gateway of {self.name} to end", LEAVE_SECONDS)
+        except AssertionError as error:
+            before = len(self.log("gateway"))
+            self.signal_gateway(signal.SIGUSR2)
+            wait_until(lambda: len(self.log("gateway")) != before, "the stacks of its threads", 10)
+            raise AssertionError(f"{error}:\n{self.log('gateway')}") from None
 
     def has_left(self) -> bool:
         """Whether the gateway has ended."""

@@ -58,7 +58,6 @@ def run(folder: Path, seconds: float, seed: int) -> Report:
         except AssertionError as error:
             report.breaks(str(error))
         finally:
-            faults.heal()
             for worker in workers:
                 worker.pause()
                 worker.end()
