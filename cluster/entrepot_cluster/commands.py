@@ -19,6 +19,7 @@ from entrepot_cluster import drain_command
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
 
+    from entrepot_cluster.directory.directory import Directory
     from entrepot_cluster.gateway.settings import GatewaySettings
     from entrepot_cluster.transport.security import TransportSecurity
 
@@ -67,6 +68,7 @@ def add_subcommands(subparsers: SubParsers) -> None:
 
     cluster = subparsers.add_parser("cluster", help="list the stores of a cluster")
     cluster.add_argument("--cluster", metavar="URL", help="its directory (default: ENTREPOT_CLUSTER)")
+    cluster.add_argument("--lost", action="store_true", help="list the published objects of stores that are lost")
     cluster.add_argument("--json", action="store_true", help="print JSON")
     cluster.set_defaults(run=run_cluster)
     drain_command.add_subcommand(subparsers)
@@ -114,6 +116,8 @@ def run_cluster(arguments: argparse.Namespace) -> int:
     from entrepot_cluster.directory.opening import open_directory
 
     with open_directory(_directory(arguments)) as directory:
+        if arguments.lost:
+            return _print_lost(directory, as_json=arguments.json)
         instances = directory.instances()
     if arguments.json:
         print(json.dumps([_to_json(instance) for instance in instances]))
@@ -121,6 +125,32 @@ def run_cluster(arguments: argparse.Namespace) -> int:
     for instance in instances:
         state = "live" if instance.live else f"lost since {_utc(instance.lost_since or 0.0)}"
         print(f"{instance.host}  {instance.id}  {', '.join(instance.addresses)}  {state}")
+    return 0
+
+
+def _print_lost(directory: Directory, *, as_json: bool) -> int:
+    import json
+
+    from entrepot_cluster.lost_objects import lost_objects
+
+    if as_json:
+        fields = [
+            {
+                "id": item.oid.hex(),
+                "host": item.instance.host,
+                "instance": item.instance.id,
+                "lost_since": item.instance.lost_since,
+                "nbytes": item.nbytes,
+                "copies": list(item.copies),
+            }
+            for item in lost_objects(directory)
+        ]
+        print(json.dumps(fields))
+        return 0
+    for item in lost_objects(directory):
+        state = f"copies on {', '.join(item.copies)}" if item.copies else "lost"
+        since = _utc(item.instance.lost_since or 0.0)
+        print(f"{item.oid.hex()}  {item.nbytes} B  was on {item.instance.host}, lost since {since}  {state}")
     return 0
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot import raw_objects
-from entrepot.errors import EntrepotError, ObjectNotFound, StoreUnavailable
+from entrepot.errors import EntrepotError, ObjectNotFound, StoreUnavailable, Timeout
 from entrepot.ids import ObjectID
 
 from entrepot_cluster.gateway.replica_plan import targets_for
@@ -83,16 +83,16 @@ class Draining:
             outcomes: dict[bytes, Outcome] = {}
             waiting: dict[bytes, tuple[Wanted, list[Instance]]] = {}
             published = self._directory.get().places(oids)
-            for oid, found in zip(oids, published, strict=True):
+            for oid, places in zip(oids, published, strict=True):
                 try:
-                    item = self._to_move(oid, found.entries)
+                    item = self._to_move(oid, places.entries)
                 except ObjectNotFound:
                     outcomes[oid] = Outcome(GONE)
                     continue
                 if item is None:
                     outcomes[oid] = Outcome(LEFT)
                 else:
-                    waiting[oid] = item, [only] if only is not None else self._targets(oid, found.entries)
+                    waiting[oid] = item, [only] if only is not None else self._targets(oid, places.entries)
             self._move(waiting, outcomes)
         return [outcomes[oid] for oid in oids]
 
@@ -149,7 +149,7 @@ class Draining:
                     errors = self._migration.move(items, target)
                 except EntrepotError as failure:
                     errors = [failure] * len(items)
-                if all(isinstance(error, StoreUnavailable) for error in errors):
+                if all(isinstance(error, (StoreUnavailable, Timeout)) for error in errors):
                     unreachable.add(target.id)
                 for item, error in zip(items, errors, strict=True):
                     if error is None:

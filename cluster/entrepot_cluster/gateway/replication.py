@@ -297,15 +297,15 @@ class Replication:
         instances = self._directory.instances()
         live = frozenset(instance.id for instance in instances if instance.live)
         published = self._directory.get().places([kept.entry.oid for kept in batch])
-        found: list[Copies] = []
+        results: list[Copies] = []
         for kept, places in zip(batch, published, strict=True):
             life = self._life(kept.entry)
             kept.copies = copies_of(life, places.entries, instances, self._own, kept.wanted)
             kept.checked_at, kept.live = time.monotonic(), live
             if kept.copies.duty == Duty.KEEP:
                 kept.holders.update(holder.id for holder in kept.copies.holders if holder.id != self._own)
-            found.append(kept.copies)
-        return found
+            results.append(kept.copies)
+        return results
 
     def _life(self, entry: PlaceEntry) -> Life:
         return entry.origin or Life(self._own, entry.generation)
@@ -344,6 +344,8 @@ class Replication:
 
     def _copy(self, target: Instance, batch: list[KeptObject]) -> None:
         """Have another store fetch objects from here."""
+        if not self._may_ask(target):  # another batch has failed just now
+            return
         wanted = [Wanted(kept.entry.oid, kept.entry.generation) for kept in batch]
         try:
             errors = self._peers.get(target).replicate(wanted, self._own_address, self._own)
