@@ -166,8 +166,11 @@ def test_a_killed_gateway_of_a_far_end(two_hosts: Any) -> None:
     assert read_all(shared(a, "again").reader("model")) == [5]
 
 
-def test_a_killed_gateway_of_the_home(two_hosts: Any, wait_until: Callable[..., None]) -> None:
+def test_a_home_whose_gateway_is_killed_and_then_its_store(
+    two_hosts: Any, cluster: Any, wait_until: Callable[..., None]
+) -> None:
     a, b = two_hosts
+    shared(a)
     read, written = shared(a, "read", groups=["model"]), shared(a, "written")
     reader, far_writer = shared(b, "read").reader("model"), shared(b, "written").writer()
     put_all(far_writer, [0])
@@ -187,13 +190,7 @@ def test_a_killed_gateway_of_the_home(two_hosts: Any, wait_until: Callable[..., 
     with shared(b, "read").reader("model") as again:
         assert read_all(again)[-2:] == [1, 2]  # 0 was consumed, if the gateway heard of it
     assert shared(a, "read").ended
-
-
-def test_a_lost_home_is_named(two_hosts: Any, cluster: Any, wait_until: Callable[..., None]) -> None:
-    a, b = two_hosts
-    shared(a)
-    reader = shared(b).reader("model")
-    waiting = in_thread(reader.get)
+    waiting = in_thread(shared(b).reader("model").get)
     a.kill()
     with pytest.raises(StoreUnavailable, match="host a"):
         waiting.result(PATIENCE)
@@ -215,30 +212,48 @@ def test_a_lost_home_is_named(two_hosts: Any, cluster: Any, wait_until: Callable
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("stopped", ["gateway of the home", "daemon of the home", "gateway of the far end"])
-def test_what_is_stopped_does_not_make_others_hang(two_hosts: Any, stopped: str) -> None:
-    a, b = two_hosts
-    read, written = shared(a, "read", groups=["model"]), shared(a, "written")
-    reader, far_writer = shared(b, "read").reader("model"), shared(b, "written").writer()
-    home_reader = written.reader("model")
-    put_all(far_writer, [0])
-    assert home_reader.get(timeout=PATIENCE)["number"] == 0
-    pid = {
-        "gateway of the home": a.gateway_pid,
-        "daemon of the home": a.store.status()["pid"],
-        "gateway of the far end": b.gateway_pid,
-    }[stopped]
-    os.kill(pid, signal.SIGSTOP)
+def test_homes_that_are_stopped_do_not_make_others_hang(cluster: Any) -> None:
+    """The gateway of one home, and the daemon of another."""
+    homes, far = [cluster.host("home-1"), cluster.host("home-2")], cluster.host("far")
+    stopped = [homes[0].gateway_pid, homes[1].store.status()["pid"]]
+    waits: list[Future[Any]] = []
+    written = []
+    for home in homes:
+        shared(home, f"read {home.name}", groups=["model"])
+        written.append(shared(home, f"written {home.name}").reader("model"))
+        reader = shared(far, f"read {home.name}").reader("model")
+        writer = shared(far, f"written {home.name}").writer()
+        put_all(writer, [0])
+        assert written[-1].get(timeout=PATIENCE)["number"] == 0
+        waits += [in_thread(reader.get), in_thread(lambda writer=writer: put_all(writer, range(100)))]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
     try:
-        waits = [in_thread(lambda: reader.get()), in_thread(lambda: put_all(far_writer, range(100)))]
-        for wait in waits:
+        for number, wait in enumerate(waits):
+            with pytest.raises(StoreUnavailable, match=f"host home-{1 + number // 2}"):
+                wait.result(PATIENCE)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    for reader in written:
+        with pytest.raises(StreamFailed):  # not an end
+            read_all(reader)
+
+
+@pytest.mark.exhaustive
+def test_a_far_gateway_that_is_stopped_does_not_make_others_hang(two_hosts: Any) -> None:
+    a, b = two_hosts
+    shared(a, "read", groups=["model"])
+    written = shared(a, "written").reader("model")
+    reader, writer = shared(b, "read").reader("model"), shared(b, "written").writer()
+    put_all(writer, [0])
+    assert written.get(timeout=PATIENCE)["number"] == 0
+    os.kill(b.gateway_pid, signal.SIGSTOP)
+    try:
+        for wait in [in_thread(reader.get), in_thread(lambda: put_all(writer, range(100)))]:
             with pytest.raises(StoreUnavailable, match="host a"):
                 wait.result(PATIENCE)
-        if stopped == "gateway of the far end":
-            with pytest.raises(StreamFailed, match="sign of life"):
-                home_reader.get(timeout=PATIENCE)
+        with pytest.raises(StreamFailed, match="sign of life"):
+            written.get(timeout=PATIENCE)
     finally:
-        os.kill(pid, signal.SIGCONT)
-    with pytest.raises(StreamFailed):  # not an end
-        read_all(home_reader)
-    assert not read.ended
+        os.kill(b.gateway_pid, signal.SIGCONT)
