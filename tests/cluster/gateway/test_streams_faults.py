@@ -191,6 +191,14 @@ def test_a_home_whose_gateway_is_killed_and_then_its_store(
         assert read_all(again)[-2:] == [1, 2]  # 0 was consumed, if the gateway heard of it
     assert shared(a, "read").ended
     waiting = in_thread(shared(b).reader("model").get)
+    pid = a.store.status()["pid"]
+    os.kill(pid, signal.SIGKILL)  # the daemon: the next one does not know the stream
+    with pytest.raises((StreamFailed, StoreUnavailable)):
+        waiting.result(PATIENCE)
+    wait_until(lambda: a.store.status()["pid"] != pid, "the daemon to be restarted")
+    shared(a)
+    waiting = in_thread(lambda: shared(b).reader("model").get())
+    wait_until(lambda: any(each["name"].startswith("frames@") for each in b.store.status()["streams"]), "a reader")
     a.kill()
     with pytest.raises(StoreUnavailable, match="host a"):
         waiting.result(PATIENCE)

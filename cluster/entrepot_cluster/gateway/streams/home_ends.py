@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
-from entrepot.errors import EntrepotError, StoreUnavailable, StreamFailed, Timeout
+from entrepot.errors import CorruptData, EntrepotError, StoreUnavailable, StreamFailed, Timeout
 from entrepot.ids import ObjectID
 
 from entrepot_cluster.gateway.streams.chunks import ChunkSink, ChunkWriter, MemberPlaces, at_id
@@ -156,7 +156,8 @@ class HomeReader:
             generation = raw_objects.entry_of(self._attachment.store, ObjectID(oid)).generation
         with self._lock:
             self._in_hand[position] = reader
-        if self._closed:
+            closed = self._closed
+        if closed:
             self.abort("")
         return {"chunk": [position, oid, generation, redelivered]}
 
@@ -236,13 +237,15 @@ class HomeEnds:
     def writer(self, token: str) -> HomeWriter:
         """Return a remote writer's end."""
         end = self._get(token)
-        assert isinstance(end, HomeWriter)
+        if not isinstance(end, HomeWriter):
+            raise CorruptData("a gateway has taken a reader of a stream for a writer")
         return end
 
     def reader(self, token: str) -> HomeReader:
         """Return a remote reader's end."""
         end = self._get(token)
-        assert isinstance(end, HomeReader)
+        if not isinstance(end, HomeReader):
+            raise CorruptData("a gateway has taken a writer of a stream for a reader")
         return end
 
     def _get(self, token: str) -> HomeWriter | HomeReader:
