@@ -82,7 +82,7 @@ def relays_of(name: str, *hosts: Any) -> list[str]:
 
 def test_values_arrive_as_they_were_put(lasting_hosts: Any, wait_until: Callable[..., None]) -> None:
     a, b = lasting_hosts
-    values = [7, "text", [1, {"a": 2}], np.arange(1000), bytes(300_000), np.arange(500_000.0)]
+    values: list[Any] = [7, "text", [1, {"a": 2}], np.arange(1000), bytes(300_000), np.arange(500_000.0)]
     home = shared(a, "values", capacity=3)
     remote = shared(b, "values")
     assert (remote.capacity, remote.writers, remote.keep) == (3, 1, False)
@@ -91,7 +91,7 @@ def test_values_arrive_as_they_were_put(lasting_hosts: Any, wait_until: Callable
         for number, value in enumerate(values):
             got = reader.get(timeout=PATIENCE)
             assert type(got) is type(value)
-            assert bool(np.array_equal(got, np.asarray(value))) if isinstance(value, np.ndarray) else got == value
+            assert np.array_equal(got, value) if isinstance(value, np.ndarray) else got == value
             assert (reader.position, reader.redelivered) == (number, False)
         with pytest.raises(StreamEnded):
             reader.get(timeout=PATIENCE)

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ def test_homes_that_are_stopped_do_not_make_others_hang(cluster: Any) -> None:
         writer = shared(far, f"written {home.name}").writer()
         put_all(writer, [0])
         assert written[-1].get(timeout=PATIENCE)["number"] == 0
-        waits += [in_thread(reader.get), in_thread(lambda writer=writer: put_all(writer, range(100)))]
+        waits += [in_thread(reader.get), in_thread(partial(put_all, writer, range(100)))]
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
