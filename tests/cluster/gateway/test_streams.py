@@ -193,8 +193,8 @@ def test_what_was_not_consumed_goes_back(lasting_hosts: Any) -> None:
         seen = []
         for value in second:
             seen.append((value, second.redelivered))
-    assert [value for value, _ in seen] == [2, 3, 4]
-    assert seen[0][1]
+    assert sorted(value for value, _ in seen) == [2, 3, 4]  # 3 first, if the home heard of the close after a second
+    assert dict(seen)[2]
 
 
 def test_a_get_that_timed_out_goes_on(lasting_hosts: Any) -> None:
@@ -289,17 +289,17 @@ def test_chunks_are_kept_and_sealed_from_anywhere(lasting_hosts: Any, wait_until
 def test_streams_of_a_cluster_session_are_streams_of_the_cluster(lasting_hosts: Any) -> None:
     a, b = lasting_hosts
     with (
-        entrepot.connect(a.address, session="run", cluster=True) as here,
-        entrepot.connect(b.address, session="run", cluster=True) as there,
+        entrepot.connect(a.address, session="run", cluster=True) as near_store,
+        entrepot.connect(b.address, session="run", cluster=True) as far_store,
     ):
-        written = in_thread(write_all, here.stream("s"), range(3))
-        with there.stream("s").reader("all") as reader:
+        written = in_thread(write_all, near_store.stream("s"), range(3))
+        with far_store.stream("s").reader("all") as reader:
             assert list(reader) == [0, 1, 2]
         written.result(PATIENCE)
-        with there.stream("mine", cluster=False).writer() as writer:
+        with far_store.stream("mine", cluster=False).writer() as writer:
             writer.put(1)
         with pytest.raises(ObjectNotFound):
-            here.stream("mine", create=False)
+            near_store.stream("mine", create=False)
 
 
 def test_two_hosts_that_create_a_stream_at_once_agree(lasting_hosts: Any) -> None:

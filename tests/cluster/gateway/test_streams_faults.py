@@ -91,7 +91,8 @@ def test_a_killed_reader_loses_nothing(lasting_hosts: Any, run_on: Any) -> None:
     process.kill()
     with home.reader("model") as reader:
         numbers = read_all(reader)
-    assert sorted(numbers) == [1, 2, 3, 4, 5]  # 1 was in its hand
+    # 1 was in its hand; 0 comes again if the gateway had not heard that it was consumed
+    assert sorted(numbers) in ([1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5])
 
 
 def test_a_killed_writer_is_an_error_everywhere(lasting_hosts: Any, run_on: Any) -> None:

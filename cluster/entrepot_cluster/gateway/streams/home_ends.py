@@ -250,14 +250,14 @@ class HomeEnds:
 
     def _get(self, token: str) -> HomeWriter | HomeReader:
         with self._lock:
-            found = self._ends.get(token)
-            if found is None:
+            remote_end = self._ends.get(token)
+            if remote_end is None:
                 raise StoreUnavailable(
                     "the gateway has given up this end of the stream: it was restarted, or has had no sign of life of "
                     f"the other gateway for {SILENCE_SECONDS:g} s"
                 )
-            found.heard = time.monotonic()
-            return found.end
+            remote_end.heard = time.monotonic()
+            return remote_end.end
 
     def remove(self, token: str, reason: str | None) -> None:
         """Close an end; with a reason, abort it. No effect if it is gone.
@@ -284,14 +284,14 @@ class HomeEnds:
         asked = False
         for token in tokens:
             with self._lock:
-                found = self._ends.get(token)
-            if found is None:
+                remote_end = self._ends.get(token)
+            if remote_end is None:
                 gone.append(token)
                 continue
             if not asked:
                 asked = True
-                probe(found.attachment.store, found.attachment.stream)
-            found.heard = time.monotonic()
+                probe(remote_end.attachment.store, remote_end.attachment.stream)
+            remote_end.heard = time.monotonic()
         return gone
 
     def _watch(self) -> None:

@@ -160,9 +160,9 @@ class StreamHomes:
 
     def _look_up(self, key: StreamKey) -> tuple[list[Instance], list[Instance]]:
         """The live and the lost ones of the stores that have published the stream, each the first one first."""
-        found = [entry.instance for entry in self._entries((key.scope, key.session, key.record_name), lost=True)]
+        publishers = [entry.instance for entry in self._entries((key.scope, key.session, key.record_name), lost=True)]
         # What the directory says about this store may be a moment old
-        others = [each for each in found if each.id != self._instance or self.is_home(key)]
+        others = [each for each in publishers if each.id != self._instance or self.is_home(key)]
         live = [each for each in others if self._directory.may_be_live(each)]
         return live, [each for each in others if each not in live]
 

@@ -187,7 +187,7 @@ class StreamCalls:
             ) from error
 
     def _instance_of(self, instance: str) -> Instance:
-        found = find_instance(self._directory, lambda each: each.id == instance)
-        if found is None:
+        home = find_instance(self._directory, lambda each: each.id == instance)
+        if home is None:
             raise InstanceLost(f"the store that had the stream, instance {instance}, is not in the cluster any more")
-        return found
+        return home
