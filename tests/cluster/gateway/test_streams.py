@@ -256,12 +256,11 @@ def test_a_stream_that_fails_at_home_fails_far_writers(lasting_hosts: Any) -> No
 def test_a_dropped_writer_fails_the_stream(lasting_hosts: Any) -> None:
     a, b = lasting_hosts
     home, remote = shared(a, "dropped"), shared(b, "dropped")
-    with home.reader("model") as reader:
-        writer = remote.writer()
-        writer.put(1)
-        del writer
-        with pytest.raises(StreamFailed, match=r"on host b, a writer .* without close"):
-            read_all(reader)
+    reader, writer = home.reader("model"), remote.writer()
+    writer.put(1)
+    del writer
+    with pytest.raises(StreamFailed, match=r"on host b, a writer .* without close"):
+        read_all(reader)
 
 
 def test_chunks_are_kept_and_sealed_from_anywhere(lasting_hosts: Any, wait_until: Callable[..., None]) -> None:
