@@ -82,7 +82,7 @@ def relays_of(name: str, *hosts: Any) -> list[str]:
 
 def test_values_arrive_as_they_were_put(lasting_hosts: Any, wait_until: Callable[..., None]) -> None:
     a, b = lasting_hosts
-    values = [7, "text", [1, {"a": 2}], np.arange(1000), bytes(300_000), np.arange(500_000.0)]
+    values: list[Any] = [7, "text", [1, {"a": 2}], np.arange(1000), bytes(300_000), np.arange(500_000.0)]
     home = shared(a, "values", capacity=3)
     remote = shared(b, "values")
     assert (remote.capacity, remote.writers, remote.keep) == (3, 1, False)
@@ -91,7 +91,7 @@ def test_values_arrive_as_they_were_put(lasting_hosts: Any, wait_until: Callable
         for number, value in enumerate(values):
             got = reader.get(timeout=PATIENCE)
             assert type(got) is type(value)
-            assert bool(np.array_equal(got, np.asarray(value))) if isinstance(value, np.ndarray) else got == value
+            assert np.array_equal(got, value) if isinstance(value, np.ndarray) else got == value
             assert (reader.position, reader.redelivered) == (number, False)
         with pytest.raises(StreamEnded):
             reader.get(timeout=PATIENCE)
@@ -193,8 +193,8 @@ def test_what_was_not_consumed_goes_back(lasting_hosts: Any) -> None:
         seen = []
         for value in second:
             seen.append((value, second.redelivered))
-    assert [value for value, _ in seen] == [2, 3, 4]
-    assert seen[0][1]
+    assert sorted(value for value, _ in seen) == [2, 3, 4]  # 3 first, if the home heard of the close after a second
+    assert dict(seen)[2]
 
 
 def test_a_get_that_timed_out_goes_on(lasting_hosts: Any) -> None:
@@ -256,12 +256,11 @@ def test_a_stream_that_fails_at_home_fails_far_writers(lasting_hosts: Any) -> No
 def test_a_dropped_writer_fails_the_stream(lasting_hosts: Any) -> None:
     a, b = lasting_hosts
     home, remote = shared(a, "dropped"), shared(b, "dropped")
-    with home.reader("model") as reader:
-        writer = remote.writer()
-        writer.put(1)
-        del writer
-        with pytest.raises(StreamFailed, match=r"on host b, a writer .* without close"):
-            read_all(reader)
+    reader, writer = home.reader("model"), remote.writer()
+    writer.put(1)
+    del writer
+    with pytest.raises(StreamFailed, match=r"on host b, a writer .* without close"):
+        read_all(reader)
 
 
 def test_chunks_are_kept_and_sealed_from_anywhere(lasting_hosts: Any, wait_until: Callable[..., None]) -> None:
@@ -289,17 +288,17 @@ def test_chunks_are_kept_and_sealed_from_anywhere(lasting_hosts: Any, wait_until
 def test_streams_of_a_cluster_session_are_streams_of_the_cluster(lasting_hosts: Any) -> None:
     a, b = lasting_hosts
     with (
-        entrepot.connect(a.address, session="run", cluster=True) as here,
-        entrepot.connect(b.address, session="run", cluster=True) as there,
+        entrepot.connect(a.address, session="run", cluster=True) as near_store,
+        entrepot.connect(b.address, session="run", cluster=True) as far_store,
     ):
-        written = in_thread(write_all, here.stream("s"), range(3))
-        with there.stream("s").reader("all") as reader:
+        written = in_thread(write_all, near_store.stream("s"), range(3))
+        with far_store.stream("s").reader("all") as reader:
             assert list(reader) == [0, 1, 2]
         written.result(PATIENCE)
-        with there.stream("mine", cluster=False).writer() as writer:
+        with far_store.stream("mine", cluster=False).writer() as writer:
             writer.put(1)
         with pytest.raises(ObjectNotFound):
-            here.stream("mine", create=False)
+            near_store.stream("mine", create=False)
 
 
 def test_two_hosts_that_create_a_stream_at_once_agree(lasting_hosts: Any) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
-from entrepot.errors import EntrepotError, StoreUnavailable, StreamFailed, Timeout
+from entrepot.errors import CorruptData, EntrepotError, StoreUnavailable, StreamFailed, Timeout
 from entrepot.ids import ObjectID
 
 from entrepot_cluster.gateway.streams.chunks import ChunkSink, ChunkWriter, MemberPlaces, at_id
@@ -156,7 +156,8 @@ class HomeReader:
             generation = raw_objects.entry_of(self._attachment.store, ObjectID(oid)).generation
         with self._lock:
             self._in_hand[position] = reader
-        if self._closed:
+            closed = self._closed
+        if closed:
             self.abort("")
         return {"chunk": [position, oid, generation, redelivered]}
 
@@ -236,25 +237,27 @@ class HomeEnds:
     def writer(self, token: str) -> HomeWriter:
         """Return a remote writer's end."""
         end = self._get(token)
-        assert isinstance(end, HomeWriter)
+        if not isinstance(end, HomeWriter):
+            raise CorruptData("a gateway has taken a reader of a stream for a writer")
         return end
 
     def reader(self, token: str) -> HomeReader:
         """Return a remote reader's end."""
         end = self._get(token)
-        assert isinstance(end, HomeReader)
+        if not isinstance(end, HomeReader):
+            raise CorruptData("a gateway has taken a writer of a stream for a reader")
         return end
 
     def _get(self, token: str) -> HomeWriter | HomeReader:
         with self._lock:
-            found = self._ends.get(token)
-            if found is None:
+            remote_end = self._ends.get(token)
+            if remote_end is None:
                 raise StoreUnavailable(
                     "the gateway has given up this end of the stream: it was restarted, or has had no sign of life of "
                     f"the other gateway for {SILENCE_SECONDS:g} s"
                 )
-            found.heard = time.monotonic()
-            return found.end
+            remote_end.heard = time.monotonic()
+            return remote_end.end
 
     def remove(self, token: str, reason: str | None) -> None:
         """Close an end; with a reason, abort it. No effect if it is gone.
@@ -281,14 +284,14 @@ class HomeEnds:
         asked = False
         for token in tokens:
             with self._lock:
-                found = self._ends.get(token)
-            if found is None:
+                remote_end = self._ends.get(token)
+            if remote_end is None:
                 gone.append(token)
                 continue
             if not asked:
                 asked = True
-                probe(found.attachment.store, found.attachment.stream)
-            found.heard = time.monotonic()
+                probe(remote_end.attachment.store, remote_end.attachment.stream)
+            remote_end.heard = time.monotonic()
         return gone
 
     def _watch(self) -> None:

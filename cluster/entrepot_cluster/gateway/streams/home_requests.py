@@ -88,10 +88,13 @@ class HomeRequests:
         """Open a stream here, or say where its home is instead."""
         key = _key(request)
         arguments = StreamArguments.from_checked(request)
-        home = self._homes.find(key, create=arguments.create or arguments.replace, replace=arguments.replace)
-        if home is not None:
-            return {"instead": home.id}
-        stream = Stream(self._store(request), key.name, arguments)
+        while True:
+            home = self._homes.find(key, create=arguments.create or arguments.replace, replace=arguments.replace)
+            if home is not None:
+                return {"instead": home.id}
+            stream = Stream(self._store(request), key.name, arguments)
+            if self._homes.is_home(key):  # it was not removed meanwhile
+                break
         return {
             "stream": stream.number,
             "capacity": stream.capacity,

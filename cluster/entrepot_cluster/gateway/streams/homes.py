@@ -160,8 +160,9 @@ class StreamHomes:
 
     def _look_up(self, key: StreamKey) -> tuple[list[Instance], list[Instance]]:
         """The live and the lost ones of the stores that have published the stream, each the first one first."""
-        found = [entry.instance for entry in self._entries((key.scope, key.session, key.record_name), lost=True)]
-        others = [each for each in found if each.id != self._instance or self._has_record(key)]
+        publishers = [entry.instance for entry in self._entries((key.scope, key.session, key.record_name), lost=True)]
+        # What the directory says about this store may be a moment old
+        others = [each for each in publishers if each.id != self._instance or self.is_home(key)]
         live = [each for each in others if self._directory.may_be_live(each)]
         return live, [each for each in others if each not in live]
 
@@ -170,8 +171,8 @@ class StreamHomes:
         entries = sorted(self._directory.get().lookup_name(*name).raise_damage(), key=lambda entry: entry.sequence)
         return [entry for entry in entries if lost or self._directory.may_be_live(entry.instance)]
 
-    def _has_record(self, key: StreamKey) -> bool:
-        """What the directory says about this store may be a moment old."""
+    def is_home(self, key: StreamKey) -> bool:
+        """Whether this store is the home of a stream now."""
         store = self._sessions.get(key.scope, key.session)
         return raw_objects.generation_of(store, key.record_id) is not None
 

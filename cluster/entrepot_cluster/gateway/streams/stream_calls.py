@@ -54,7 +54,7 @@ class StreamCalls:
         self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "open": self._open,
             "attach": self._attach,
-            "known": lambda request: {"known": request["end"] in self._ends},
+            "known": self._is_known,
             "forget": self._forget,
             "state": self._pass_on,
             "seal": self._pass_on,
@@ -87,13 +87,17 @@ class StreamCalls:
         home = self._homes.find(key, create=request["how"] != 0, replace=replaces)
         for _ in range(_ATTEMPTS):
             if home is None:
-                return {"here": True}
+                return {"here": True, "record": key.record_id.binary}
             opened = self._ask(home, request)
             if "instead" not in opened:
                 fields = [opened[each] for each in ("capacity", "capacity_bytes", "writers", "keep")]
                 return {"here": False, "home": [home.id, home.host, opened["stream"], key.name, *fields]}
             home = None if opened["instead"] == self._instance else self._instance_of(opened["instead"])
         raise StoreUnavailable(f"the home of stream {key.name!r} changes all the time: try again")
+
+    def _is_known(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            return {"known": request["end"] in self._ends}
 
     def _forget(self, request: dict[str, Any]) -> dict[str, Any]:
         self._homes.forget(StreamKey(request["scope"], request["session"], request["name"]))
@@ -183,7 +187,7 @@ class StreamCalls:
             ) from error
 
     def _instance_of(self, instance: str) -> Instance:
-        found = find_instance(self._directory, lambda each: each.id == instance)
-        if found is None:
+        home = find_instance(self._directory, lambda each: each.id == instance)
+        if home is None:
             raise InstanceLost(f"the store that had the stream, instance {instance}, is not in the cluster any more")
-        return found
+        return home

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot._client.arguments import copy_mode_number, timeout_seconds
 from entrepot._streams.reader import StreamReader
-from entrepot._streams.relays import ACK, CHUNK, CLOSED, MESSAGES, NEXT, Home, Relays, window
+from entrepot._streams.relays import ACK, CHUNK, CLOSED, MESSAGES, NEXT, SEND_SECONDS, Home, Relays, window
 from entrepot._streams.writer import StreamWriter
 from entrepot.errors import EntrepotError, StreamFailed, StreamLost
 from entrepot.ids import ObjectID
@@ -62,8 +62,8 @@ class ClusterWriter(StreamWriter):
             except StreamLost:
                 raise
             except StreamFailed:
-                self._relays.receive(deadline)  # says why
-                raise
+                while True:
+                    self._relays.receive(time.monotonic() + SEND_SECONDS)  # says why
             self._on_the_way += 1
         return oid
 

@@ -26,9 +26,11 @@ def open_cluster_stream(store: StreamStore, name: str, arguments: StreamArgument
         DirectoryUnavailable: nobody knows where its home is.
         EntrepotError: as for ``Stream``.
     """
-    answer = ask(store, {"do": "open", "name": checked_name(name), **arguments.checked()})
-    if answer["here"]:
-        return HomeStream(store, name, arguments)
+    request = {"do": "open", "name": checked_name(name), **arguments.checked()}
+    while (answer := ask(store, request))["here"]:
+        stream = HomeStream(store, name, arguments)
+        if store._raw().generation_of(answer["record"]) is not None:  # it was not removed meanwhile
+            return stream
     return ClusterStream(store, Home(*answer["home"]))
 
 

@@ -249,12 +249,12 @@ class Relays:
 
     def _check_gateway(self) -> None:
         try:
-            known = ask(self._store, {"do": "known", "end": self._token}, ANSWER_SECONDS)["known"]
+            is_known = ask(self._store, {"do": "known", "end": self._token}, ANSWER_SECONDS)["known"]
         except Timeout:
             return  # it may be busy; the daemon knows when it has been silent for too long
         except StoreUnavailable as error:
             raise self._failed(self._unavailable(str(error))) from error
-        if not known:
+        if not is_known:
             raise self._failed(self._unavailable("it was restarted"))
         self._heard = time.monotonic()
 
