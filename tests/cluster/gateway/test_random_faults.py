@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "faults"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "directory/servers"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "soak"))
