@@ -60,10 +60,10 @@ def test_the_model_knows_what_may_be_lost() -> None:
     (life,) = model.lives(certain=True)
     assert model.local("a", "key")[0] == first
     model.begin_move(first, "a", "b")
-    assert model.known(life)[:2] == (True, frozenset({"a", "b"}))  # at one of them
+    assert model.knowledge_of(life)[:2] == (True, frozenset({"a", "b"}))  # at one of them
     assert model.local("a", "key")[0] is None
     model.end_move(first, "b")
-    assert model.known(life)[:2] == (True, frozenset({"b"}))
+    assert model.knowledge_of(life)[:2] == (True, frozenset({"b"}))
     second = model.begin_put("a", "key")  # where it is not any more
     assert life.is_certain
     model.end_put("a", second, _reference(second))
