@@ -81,19 +81,19 @@ def run_gateway(arguments: argparse.Namespace) -> int:
     from entrepot.errors import EntrepotError, ObjectExists, VersionMismatch
 
     from entrepot_cluster.directory.errors import ClusterMismatch, InstanceSuperseded
-    from entrepot_cluster.gateway.ending import Ending
     from entrepot_cluster.gateway.gateway import Gateway
+    from entrepot_cluster.gateway.timely_exit import TimelyExit
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("entrepot").setLevel(logging.WARNING)
     settings = _settings(arguments)
     try:
         gateway = Gateway(settings)
-        ending = Ending(gateway.leave)
+        timely_exit = TimelyExit(gateway.leave)
 
         def stop(*_: object) -> None:
             gateway.stop()
-            ending.begin()
+            timely_exit.begin()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
@@ -101,7 +101,7 @@ def run_gateway(arguments: argparse.Namespace) -> int:
         try:
             gateway.run()
         finally:
-            ending.begin()
+            timely_exit.begin()
     except EntrepotError as error:
         print(f"entrepot: {error}", file=sys.stderr)
         final = (ClusterMismatch, InstanceSuperseded, InvalidArgument, ObjectExists, VersionMismatch)

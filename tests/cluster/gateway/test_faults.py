@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from entrepot.errors import DirectoryUnavailable, ObjectLost, ObjectNotFound, StoreUnavailable
 from entrepot_cluster.commands import CANNOT_GO_ON
-from entrepot_cluster.gateway.ending import LATE
+from entrepot_cluster.gateway.timely_exit import LATE
 from entrepot_io.values import get_value, put_value
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]

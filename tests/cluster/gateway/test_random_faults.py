@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "faults"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "directory/servers"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "soak"))
@@ -60,10 +60,10 @@ def test_the_model_knows_what_may_be_lost() -> None:
     (life,) = model.lives(certain=True)
     assert model.local("a", "key")[0] == first
     model.begin_move(first, "a", "b")
-    assert model.known(life)[:2] == (True, frozenset({"a", "b"}))  # at one of them
+    assert model.knowledge_of(life)[:2] == (True, frozenset({"a", "b"}))  # at one of them
     assert model.local("a", "key")[0] is None
     model.end_move(first, "b")
-    assert model.known(life)[:2] == (True, frozenset({"b"}))
+    assert model.knowledge_of(life)[:2] == (True, frozenset({"b"}))
     second = model.begin_put("a", "key")  # where it is not any more
     assert life.is_certain
     model.end_put("a", second, _reference(second))

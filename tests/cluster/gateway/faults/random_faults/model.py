@@ -44,7 +44,7 @@ class Life:
     changes: int = 0
 
 
-class Known(NamedTuple):
+class Knowledge(NamedTuple):
     """What is known of a life at one moment."""
 
     is_certain: bool
@@ -158,10 +158,10 @@ class Model:
         with self._lock:
             return [life for life in self._lives.values() if life.is_certain or not certain]
 
-    def known(self, life: Life) -> Known:
+    def knowledge_of(self, life: Life) -> Knowledge:
         """What is known of a life now."""
         with self._lock:
-            return Known(life.is_certain, life.stores, life.changes)
+            return Knowledge(life.is_certain, life.stores, life.changes)
 
     def key_of(self, number: int) -> str | None:
         """The key of a write; None: there was none of that number."""

@@ -153,11 +153,11 @@ class Worker:
         life = self._any_life(lambda life: True)
         if life is None:
             return
-        before, since = self._shared.model.known(life), time.monotonic()
+        before, since = self._shared.model.knowledge_of(life), time.monotonic()
         try:
             value = self._calls.make("get by reference", lambda: get_value(life.reference, address=store.address))
         except EntrepotError as error:
-            after = self._shared.model.known(life)
+            after = self._shared.model.knowledge_of(life)
             if before.is_certain and after == before:
                 self._check_error(f"reading write {life.number} by its reference", error, since, set(after.stores))
             raise
@@ -222,7 +222,7 @@ class Worker:
         if life is None:
             return
         with self._shared.model.changing(life.key) as is_free:
-            if not is_free or self._shared.model.known(life)[:2] != (True, frozenset({here})):
+            if not is_free or self._shared.model.knowledge_of(life)[:2] != (True, frozenset({here})):
                 return
             self._shared.model.begin_move(life.number, here, target)
             since = time.monotonic()

@@ -20,7 +20,7 @@ LATE = 3  # exit code
 _log = logging.getLogger(__name__)
 
 
-class Ending:
+class TimelyExit:
     """Ends this process in time. :meth:`begin` may be called repeatedly, and in a signal handler.
 
     Args:
