@@ -36,6 +36,11 @@ def store(daemon: Any) -> Iterator[entrepot.Store]:
 ELSEWHERE = Life("00112233445566778899aabbccddeeff", 7)
 
 
+def _origin_of(source: StoreObjects, oid: ObjectID, generation: int, session: str) -> Life | None:
+    origin = source.origin(oid, generation, "default", session)
+    return None if origin is None else origin.lives[0]
+
+
 @pytest.mark.parametrize("nbytes", [100, 1 << 20], ids=["small", "large"])
 def test_a_copy_is_not_listed_or_sent_before_its_origin_is_recorded(
     store: entrepot.Store, nbytes: int, monkeypatch: pytest.MonkeyPatch
@@ -61,7 +66,7 @@ def test_a_copy_is_not_listed_or_sent_before_its_origin_is_recorded(
         snapshots.add_explicit(oid.binary, generation)
         seen.append(oid.binary in snapshots.take().places)
         reader = threading.Thread(
-            target=lambda: seen.append(source.lives(oid, generation, "default", store.session_name)[0])
+            target=lambda: seen.append(_origin_of(source, oid, generation, store.session_name))
         )
         reader.start()
         waiting.append(reader)

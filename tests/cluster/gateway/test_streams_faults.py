@@ -198,6 +198,7 @@ def test_a_home_whose_gateway_is_killed_and_then_its_store(
     with pytest.raises((StreamFailed, StoreUnavailable)):
         waiting.result(PATIENCE)
     wait_until(lambda: a.store.status()["pid"] != pid, "the daemon to be restarted")
+    wait_until(lambda: a.store.status()["gateway"]["process"], "its gateway to serve the new daemon")
     shared(a)
     waiting = in_thread(lambda: shared(b).reader("model").get())
     wait_until(lambda: any(each["name"].startswith("frames@") for each in b.store.status()["streams"]), "a reader")
