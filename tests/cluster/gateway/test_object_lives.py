@@ -65,9 +65,7 @@ def test_a_copy_is_not_listed_or_sent_before_its_origin_is_recorded(
         generation = store.generation_of(oid)
         snapshots.add_explicit(oid.binary, generation)
         seen.append(oid.binary in snapshots.take().places)
-        reader = threading.Thread(
-            target=lambda: seen.append(_origin_of(source, oid, generation, store.session_name))
-        )
+        reader = threading.Thread(target=lambda: seen.append(_origin_of(source, oid, generation, store.session_name)))
         reader.start()
         waiting.append(reader)
         return record_of(*arguments)
