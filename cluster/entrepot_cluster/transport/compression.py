@@ -93,8 +93,11 @@ class PackingSender:
              trial: some codec would be 1.15 times as fast
       as is ─────────────────────────────────────────────▶ packed
         ▲                                                     │
-        └── none is any more (a trial, each 32 pieces) ───────┘
+        └── none is any more (a trial) ───────────────────────┘
     ```
+
+    A trial is made with each 32nd piece, and as soon as the link is half as fast as at the last one: at first, sends
+    end in the kernel's buffers.
 
     The link's rate is the kernel's (``tcpi_delivery_rate``), which is of this connection: several connections share
     the link, and the cores that pack for them.
@@ -109,6 +112,7 @@ class PackingSender:
         self._codecs = [codec for codec in Codec if codec in codecs]
         self._chosen: Codec | None = None
         self._pieces_to_trial = 0
+        self._rate_at_trial = 0.0
 
     def pack(self, views: Sequence[memoryview], nbytes: int, crc: int) -> tuple[bytes, memoryview] | None:
         """Pack a piece, if that makes it arrive earlier.
@@ -128,8 +132,8 @@ class PackingSender:
             self._chosen = None
             return None
         joined = views[0] if len(views) == 1 else memoryview(b"".join(views))
-        if self._pieces_to_trial == 0:
-            self._pieces_to_trial = PROBE_EVERY
+        if self._pieces_to_trial == 0 or rate < self._rate_at_trial / 2:
+            self._pieces_to_trial, self._rate_at_trial = PROBE_EVERY, rate
             return self._try_all(joined, rate, crc)
         self._pieces_to_trial -= 1
         if self._chosen is None:

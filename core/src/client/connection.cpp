@@ -184,7 +184,7 @@ bool Connection::wait_for_frames(os::Deadline until, Result<FrameReader::Read>& 
   };
   if (spin_.poll(polled)) return true;
   // The daemon announces frames on the socket through the ring (kSocketFilled), but not the rest of a large one.
-  const bool blocks = rings != nullptr && wakes_blocked_.load(std::memory_order_relaxed) && !reader_.is_inside();
+  const bool blocks = rings != nullptr && !reader_.is_inside();
   if (blocks && rings->response_consumer.block(kBlockNs)) return take_from_ring();
   if (rings != nullptr && !rings->response_consumer.sleep()) return take_from_ring();
   const auto ready = os::wait_readable(socket_.get(), until);

@@ -52,7 +52,6 @@ class Connection {
   void set_daemon(std::uint32_t pid, std::uint16_t protocol_minor) {
     daemon_.store(pid, std::memory_order_relaxed);
     protocol_minor_.store(protocol_minor, std::memory_order_relaxed);
-    wakes_blocked_.store(protocol_minor >= kBlockingSinceMinor, std::memory_order_relaxed);
   }
 
   [[nodiscard]] std::uint16_t protocol_minor() const {  // the daemon's
@@ -69,7 +68,6 @@ class Connection {
 
  private:
   static constexpr std::uint64_t kRingsAfterRequests = 64;  // they cost a request and some memory on either side
-  static constexpr std::uint16_t kBlockingSinceMinor = 5;
 
   struct PendingCall {
     bool done = false;
@@ -94,7 +92,6 @@ class Connection {
   std::atomic<bool> broken_ = false;
   std::atomic<std::uint32_t> daemon_ = 0;  // 0: not known yet
   std::atomic<std::uint16_t> protocol_minor_ = kProtocolMinor;
-  std::atomic<bool> wakes_blocked_ = false;  // the daemon wakes a thread that is blocked at a ring
   std::atomic<std::uint64_t> next_request_ = 1;
   std::mutex send_mutex_;  // held while a frame is sent, so that frames do not interleave
 

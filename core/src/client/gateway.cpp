@@ -1,27 +1,8 @@
 #include "client/gateway.h"
 
-#include <memory>
-
-#include "base/text.h"
-
 namespace entrepot {
-namespace {
-
-constexpr std::uint16_t kGatewaySinceMinor = 7;
-
-Status check_daemon(Rpc& rpc) {
-  const std::shared_ptr<Connection> connection = rpc.current_connection();
-  if (!connection || connection->broken() || connection->protocol_minor() >= kGatewaySinceMinor) return Status::ok();
-  return {Code::kVersionMismatch, concat("this store's daemon speaks protocol ", kProtocolMajor, ".",
-                                         connection->protocol_minor(), ", and has a gateway only from ", kProtocolMajor,
-                                         ".", kGatewaySinceMinor, " on: run 'entrepot upgrade'")};
-}
-
-}  // namespace
-
 Result<std::string> call_gateway(Rpc& rpc, const std::string& operation, std::span<const IdBytes> ids,
                                  const std::string& payload, const Wait& wait, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(check_daemon(rpc));
   CallGatewayRequest request;
   request.operation = operation;
   request.ids.assign(ids.begin(), ids.end());
@@ -34,7 +15,6 @@ Result<std::string> call_gateway(Rpc& rpc, const std::string& operation, std::sp
 }
 
 Status serve_gateway(Rpc& rpc, const std::string& label, const Interrupt& interrupt) {
-  RETURN_IF_ERROR(check_daemon(rpc));
   RETURN_IF_ERROR(
       rpc.call(MessageType::kServeGateway, to_wire(ServeGatewayRequest{label}), wait_options(0, interrupt)));
   return Status::ok();

@@ -16,7 +16,6 @@ namespace {
 constexpr std::uint64_t kTrimBlobBytes = 1U << 20;  // a larger blob is not kept for less than half of it
 constexpr std::uint64_t kBatchBytes = 8U << 20;     // limit of trees and inline payloads in one Seal
 constexpr std::uint64_t kMaxRecordBytes = kMaxBodyBytes / 2;
-constexpr std::uint16_t kPutChunkSinceMinor = 7;
 
 }  // namespace
 
@@ -221,8 +220,7 @@ Result<SealReply> Client::send_seal(std::span<PutPlan*> batch, const Interrupt& 
   CallOptions options;
   options.interrupt = interrupt;
   ChunkPut* const chunk = batch.front()->item->chunk;
-  const std::shared_ptr<Connection> connection = chunk != nullptr ? current_connection() : nullptr;
-  if (connection && connection->protocol_minor() >= kPutChunkSinceMinor) {
+  if (chunk != nullptr) {
     ASSIGN_OR_RETURN(PutChunkReply put,
                      request_reply<PutChunkReply>(
                          MessageType::kPutChunk,

@@ -1,15 +1,11 @@
 #include "client/streams.h"
 
-#include <memory>
 #include <span>
-
-#include "base/text.h"
 
 namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kEndMsOfStreams = 1'000;
-constexpr std::uint16_t kCapacityBytesSinceMinor = 7;
 
 // Options for a request that says that something has ended; none if that is so anyway, because the connection is gone.
 std::optional<CallOptions> closing_options(Rpc& rpc) {
@@ -32,13 +28,6 @@ ChunkPlace withdraw(Rpc& rpc, std::uint64_t writer, const IdBytes& id) {
 }  // namespace
 
 Result<OpenStreamReply> open_stream(Rpc& rpc, const OpenStreamRequest& request, const Interrupt& interrupt) {
-  const std::shared_ptr<Connection> connection = rpc.current_connection();
-  if (request.capacity_bytes != 0 && connection && !connection->broken() &&
-      connection->protocol_minor() < kCapacityBytesSinceMinor) {
-    return Status(Code::kVersionMismatch,
-                  concat("this store's daemon speaks protocol ", kProtocolMajor, ".", connection->protocol_minor(),
-                         ", which knows no capacity_bytes= of streams, only capacity=: run 'entrepot upgrade'"));
-  }
   return rpc.request_reply<OpenStreamReply>(MessageType::kOpenStream, request, wait_options(0, interrupt));
 }
 
