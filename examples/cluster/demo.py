@@ -11,15 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import signal
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from examples.cluster import on_celery, present, services
@@ -28,9 +23,10 @@ from examples.cluster.present import Row
 from examples.failover.faults import VictimWatcher
 from examples.failover.runs import RunConfig, reloaded_tasks, rerun_tasks
 from examples.failover.tasks import JournalLine, read_journal
-from examples.flights import data, job, processes
+from examples.flights import data, job, program
 from examples.flights.measure.meter import CallTotals
 from examples.flights.processes import DemoError
+from examples.flights.program import check_at_least_one, check_known, print_progress, split_names
 from examples.flights.runs import ROOT
 
 RUNS = ("entrepot", "files", "killed")
@@ -43,7 +39,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--runs",
-        type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
+        type=split_names,
         default=list(RUNS),
         help="entrepot, files, killed; default: all",
     )
@@ -54,51 +50,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600.0, help="time limit of one run in seconds; default 600")
     parser.add_argument("--keep", action="store_true", help="keep the working folder with all logs")
     options = parser.parse_args(arguments)
-    for unknown in (name for name in options.runs if name not in RUNS):
-        parser.error(f"unknown run {unknown!r}; available: {', '.join(RUNS)}")
-    for name in ("rounds", "scale", "rows", "timeout"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name} must be at least 1, not {value}")
+    check_known(parser, options.runs, RUNS, "run")
+    check_at_least_one(parser, options, ("rounds", "scale", "rows", "timeout"))
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; exit code 0 if all went well, 1 if a run failed or its answer is wrong, 130 if interrupted."""
     options = parse(arguments)
-    processes.adopt_orphans()
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    work = Path(tempfile.mkdtemp(prefix="clu-"))  # a short path: a socket's is limited to 107 bytes
-    keep = True
-    try:
+
+    def body(work: Path) -> bool:
         _run_all(options, work)
-        keep = options.keep
-        return 0
-    except (DemoError, data.DataMissing) as error:
-        print(f"\ndemo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndemo: interrupted", file=sys.stderr)
-        keep = options.keep
-        return 130
-    finally:
-        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        processes.kill_orphans()
-        if keep:
-            print(f"The logs are in the working folder {work}", file=sys.stderr)
-        else:
-            shutil.rmtree(work, ignore_errors=True)
-        signal.signal(signal.SIGINT, interrupted)
-        signal.signal(signal.SIGTERM, previous)
+        return True
 
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _print_progress(line: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+    return program.run(body, "clu-", keep=options.keep)
 
 
 def expected_answer(scale: int, rows: int | None) -> dict[str, Any]:
@@ -110,11 +75,11 @@ def expected_answer(scale: int, rows: int | None) -> dict[str, Any]:
 
 
 def _run_all(options: argparse.Namespace, work: Path) -> None:
-    config = RunConfig(options.rows, options.scale, work, options.timeout, _print_progress)
+    config = RunConfig(options.rows, options.scale, work, options.timeout, print_progress)
     expected = expected_answer(options.scale, options.rows)
     rows: list[Row] = []
     undisturbed = [name for name in ("entrepot", "files") if name in options.runs]
-    _print_progress("starting Redis, PostgreSQL, Airflow, and two hosts with stores, gateways and Celery workers")
+    print_progress("starting Redis, PostgreSQL, Airflow, and two hosts with stores, gateways and Celery workers")
     with services.running() as servers, on_celery.running(config, servers) as cluster:
         for number in range(1, options.rounds + 1):
             for name in undisturbed if number % 2 else reversed(undisturbed):

@@ -12,23 +12,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import signal
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 from examples.failover import on_airflow, on_dagster, on_kedro, present
 from examples.failover.faults import FAULT_LABELS, FAULTS, FaultInjector, StoreProcess
 from examples.failover.runs import ORCHESTRATORS, Row, RunConfig, RunJob, reloaded_tasks, rerun_tasks
 from examples.failover.tasks import read_journal
-from examples.flights import data, processes
+from examples.flights import data, program
 from examples.flights.processes import DemoError
+from examples.flights.program import check_at_least_one, check_known, print_progress, split_names
 from examples.flights.runs import ROOT
 from examples.flights.store_process import capacity_bytes
 
@@ -42,15 +38,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--orchestrators",
-        type=_split_names,
+        type=split_names,
         default=list(ORCHESTRATORS),
         help="orchestrators: airflow, dagster, kedro; default: all",
     )
     parser.add_argument(  # its former name
-        "--hosts", dest="orchestrators", type=_split_names, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        "--hosts", dest="orchestrators", type=split_names, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     parser.add_argument(
-        "--faults", type=_split_names, default=list(FAULTS[1:]), help="task, daemon, store; default: all"
+        "--faults", type=split_names, default=list(FAULTS[1:]), help="task, daemon, store; default: all"
     )
     parser.add_argument("--scale", type=int, default=1, help=f"years of {data.ROWS:,} flights; default %(default)s")
     parser.add_argument("--rows", type=int, help="number of flights of each year; default: all")
@@ -60,66 +56,28 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600.0, help="time limit of one run in seconds; default 600")
     parser.add_argument("--keep", action="store_true", help="keep the working folder with all logs")
     options = parser.parse_args(arguments)
-    for names, valid_names, kind in (
-        (options.orchestrators, ORCHESTRATORS, "orchestrator"),
-        (options.faults, FAULTS[1:], "fault"),
-    ):
-        for unknown in (name for name in names if name not in valid_names):
-            parser.error(f"unknown {kind} {unknown!r}; available: {', '.join(valid_names)}")
-    for name in ("scale", "rows", "timeout"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name} must be at least 1, not {value}")
+    check_known(parser, options.orchestrators, ORCHESTRATORS, "orchestrator")
+    check_known(parser, options.faults, FAULTS[1:], "fault")
+    check_at_least_one(parser, options, ("scale", "rows", "timeout"))
     return options
-
-
-def _split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; exit code 0 if all went well, 1 if a run failed or its answer is wrong, 130 if interrupted."""
     options = parse(arguments)
-    processes.adopt_orphans()
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    work = Path(tempfile.mkdtemp(prefix="failover-"))  # a short path: a socket's is limited to 107 bytes
-    keep = True
-    try:
+
+    def body(work: Path) -> bool:
         _run_all(options, work)
-        keep = options.keep
-        return 0
-    except (DemoError, data.DataMissing) as error:
-        print(f"\ndemo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndemo: interrupted", file=sys.stderr)
-        keep = options.keep
-        return 130
-    finally:
-        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        processes.kill_orphans()
-        if keep:
-            print(f"The logs are in the working folder {work}", file=sys.stderr)
-        else:
-            shutil.rmtree(work, ignore_errors=True)
-        signal.signal(signal.SIGINT, interrupted)
-        signal.signal(signal.SIGTERM, previous)
+        return True
 
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _print_progress(line: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+    return program.run(body, "failover-", keep=options.keep)
 
 
 def _run_all(options: argparse.Namespace, work: Path) -> None:
-    config = RunConfig(options.rows, options.scale, work, options.timeout, _print_progress)
+    config = RunConfig(options.rows, options.scale, work, options.timeout, print_progress)
     rows: list[Row] = []
     for orchestrator in options.orchestrators:
-        _print_progress(f"{orchestrator:8} starting")
+        print_progress(f"{orchestrator:8} starting")
         with ExitStack() as stack:
             run = stack.enter_context(_ORCHESTRATORS[orchestrator](config))
             undisturbed_seconds = 0.0
@@ -128,7 +86,7 @@ def _run_all(options: argparse.Namespace, work: Path) -> None:
                 undisturbed_seconds = undisturbed_seconds or row.seconds
                 rows.append(row)
                 _, _, seconds, _, reloaded, rerun = present.cells(row)
-                _print_progress(
+                print_progress(
                     f"{orchestrator:8} {FAULT_LABELS[fault]}: {seconds} s; reloaded: {reloaded}; rerun: {rerun}"
                 )
     _write_results(rows, config, options)

@@ -12,21 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import signal
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from examples.flights import data, on_airflow, on_dagster, on_kedro, processes, store_process
+from examples.flights import data, on_airflow, on_dagster, on_kedro, program, store_process
 from examples.flights.measure import memory, stored
 from examples.flights.present import chart, page, table
-from examples.flights.processes import Child, DemoError
+from examples.flights.processes import Child
+from examples.flights.program import check_at_least_one, print_progress, split_names
 from examples.flights.runs import ROOT, Figures, Outcome, RunConfig
 from examples.flights.transports import Transport, select_transports
 
@@ -41,15 +37,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--orchestrators",
-        type=_split_names,
+        type=split_names,
         help="comma-separated orchestrators: airflow, dagster, kedro; default: all",
     )
     parser.add_argument(  # its former name
-        "--hosts", dest="orchestrators", type=_split_names, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        "--hosts", dest="orchestrators", type=split_names, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     parser.add_argument(
         "--transports",
-        type=_split_names,
+        type=split_names,
         help="comma-separated transports: entrepot, objectstorage, files, pickle, memory; default: all",
     )
     parser.add_argument(
@@ -60,10 +56,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600.0, help="time limit of one run in seconds; default 600")
     parser.add_argument("--keep", action="store_true", help="keep the working folder with all logs")
     options = parser.parse_args(arguments)
-    for name in ("scale", "rows", "timeout"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name} must be at least 1, not {value}")
+    check_at_least_one(parser, options, ("scale", "rows", "timeout"))
     try:
         options.transports = select_transports(options.orchestrators, options.transports)
     except ValueError as error:
@@ -71,49 +64,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; exit code 0 if all went well, 1 if a run failed or the answers differ, 130 if interrupted."""
     options = parse(arguments)
-    processes.adopt_orphans()
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    # A short path: a socket's is limited to 107 bytes.
-    work = Path(tempfile.mkdtemp(prefix="flights-"))
-    failed = True
-    try:
-        rows = _run_all(options, work)
-        failed = not _write_results(rows, options)
-        return 1 if failed else 0
-    except (DemoError, data.DataMissing) as error:
-        print(f"\ndemo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndemo: interrupted", file=sys.stderr)
-        failed = False
-        return 130
-    finally:
-        # Cleaning up is not interruptible; its duration is bounded.
-        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        processes.kill_orphans()
-        if failed or options.keep:
-            print(f"The logs are in the working folder {work}", file=sys.stderr)
-        else:
-            shutil.rmtree(work, ignore_errors=True)
-        signal.signal(signal.SIGINT, interrupted)
-        signal.signal(signal.SIGTERM, previous)
 
+    def body(work: Path) -> bool:
+        return _write_results(_run_all(options, work), options)
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def print_progress(line: str) -> None:
-    """Print a line of progress with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+    return program.run(body, "flights-", keep=options.keep)
 
 
 def _run_all(options: argparse.Namespace, work: Path) -> list[Figures]:

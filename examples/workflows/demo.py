@@ -14,18 +14,15 @@ import json
 import math
 import os
 import shutil
-import signal
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from examples.flights import processes
+from examples.flights import program
 from examples.flights.processes import DemoError
+from examples.flights.program import check_at_least_one, check_known, print_progress, split_names
 from examples.flights.runs import MIB, ROOT
 from examples.workflows import hosts, present, s3_server
 from examples.workflows.measure import Figures, run_workflow, tmpfs_folder
@@ -48,7 +45,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     for name, names in (("transports", NAMES), ("workflows", tuple(WORKFLOWS))):
         parser.add_argument(
-            f"--{name}", type=_split_names, default=list(names), help=f"{', '.join(names)}; default: all"
+            f"--{name}", type=split_names, default=list(names), help=f"{', '.join(names)}; default: all"
         )
     parser.add_argument("--scale", type=float, default=4.0, help="amount of data; default %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each, of which medians are shown; default 3")
@@ -65,52 +62,23 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--timeout", type=float, default=300.0, help="time limit of a task in seconds; default 300")
     options = parser.parse_args(arguments)
-    for given, available, kind in (
-        (options.transports, NAMES, "transport"),
-        (options.workflows, tuple(WORKFLOWS), "workflow"),
-    ):
-        for unknown in (name for name in given if name not in available):
-            parser.error(f"unknown {kind} {unknown!r}; available: {', '.join(available)}")
-    for name in ("rounds", "hosts", "workers", "timeout"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1, not {getattr(options, name)}")
+    check_known(parser, options.transports, NAMES, "transport")
+    check_known(parser, options.workflows, tuple(WORKFLOWS), "workflow")
+    check_at_least_one(parser, options, ("rounds", "hosts", "workers", "timeout"))
     if options.scale <= 0:
         parser.error(f"--scale must be more than 0, not {options.scale}")
     return options
 
 
-def _split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; exit code 0 if all went well, 1 if a run failed or answers differ, 130 if interrupted."""
     options = parse(arguments)
-    processes.adopt_orphans()
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        _run_all(options)
-        return 0
-    except DemoError as error:
-        print(f"\ndemo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndemo: interrupted", file=sys.stderr)
-        return 130
-    finally:
-        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        processes.kill_orphans()
-        signal.signal(signal.SIGINT, interrupted)
-        signal.signal(signal.SIGTERM, previous)
 
+    def body(work: Path) -> bool:
+        _run_all(options, work)
+        return True
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _print_progress(line: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+    return program.run(body, "wf-", keep=False)
 
 
 def environment() -> dict[str, str]:
@@ -126,26 +94,28 @@ def store_bytes(scale: float, host_count: int, workers: int) -> int:
     return STORE_BYTES + int(scale * (STORE_BYTES_PER_PART * parts + STORE_BYTES_PER_OWN_PART * workers))
 
 
-def _run_all(options: argparse.Namespace) -> None:
+def _run_all(options: argparse.Namespace, work: Path) -> None:
     if "s3" in options.transports:
         s3_server.prepare()
     isolated = options.network != "loopback"
     if isolated and (reason := hosts.refusal()):
         if options.network == "namespaces":
             raise DemoError(f"hosts cannot be namespaces here: {reason}")
-        _print_progress(f"hosts on loopback, because they cannot be namespaces here: {reason}")
+        print_progress(f"hosts on loopback, because they cannot be namespaces here: {reason}")
         isolated = False
     rows: list[Figures] = []
     with hosts.network(options.hosts, isolated=isolated) as net:
         for number in range(1, options.rounds + 1):
             # In turn from both ends, so that none of them always comes first.
             for transport in options.transports if number % 2 else reversed(options.transports):
-                rows += _run_transport(options, net, transport, number)
+                rows += _run_transport(options, net, transport, number, work)
     _write_results(rows, options, isolated)
 
 
-def _run_transport(options: argparse.Namespace, net: hosts.Network, transport: str, number: int) -> list[Figures]:
-    folder = Path(tempfile.mkdtemp(prefix="wf-"))  # a short path: a socket's is limited to 107 bytes
+def _run_transport(
+    options: argparse.Namespace, net: hosts.Network, transport: str, number: int, work: Path
+) -> list[Figures]:
+    folder = Path(tempfile.mkdtemp(prefix="", dir=work))
     tmpfs = Path(tempfile.mkdtemp(prefix="entrepot-workflows-", dir=tmpfs_folder()))
     rows = []
     try:
@@ -154,11 +124,10 @@ def _run_transport(options: argparse.Namespace, net: hosts.Network, transport: s
             for name in options.workflows:
                 run = f"{name}-{number}"
                 rows.append(run_workflow(WORKFLOWS[name], transport, site, options.scale, run, options.timeout))
-                _print_progress(
+                print_progress(
                     f"{WORKFLOWS[name].label}, {LABELS[transport]}: {rows[-1].sharing_seconds:.2f} s sharing"
                 )
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(tmpfs, ignore_errors=True)
     return rows
 
