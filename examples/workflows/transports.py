@@ -63,7 +63,7 @@ class Entrepot(Transport):
         from entrepot_io.connections import session_store
 
         self._address = settings["address"]
-        self._store = session_store(self._address, "workflows", settings["run"], None)  # get_value() uses the same
+        self._store = session_store(self._address, "workflows", settings["run"], None)  # get_values() uses the same
 
     def write(self, values: Mapping[str, Value]) -> dict[str, Any]:
         """See the base class."""
@@ -74,9 +74,9 @@ class Entrepot(Transport):
     def read(self, references: Sequence[Any]) -> list[Value]:
         """See the base class."""
         from entrepot_io.reference import Reference
-        from entrepot_io.values import get_value
+        from entrepot_io.values import get_values
 
-        return [get_value(Reference.parse(reference), address=self._address) for reference in references]
+        return get_values([Reference.parse(reference) for reference in references], address=self._address)
 
     def remove(self, references: Sequence[Any]) -> None:
         """See the base class."""
