@@ -129,8 +129,7 @@ class PackingSender:
             return None
         rate = self._link.delivery_rate(KNOWN_AFTER_BYTES)
         if rate is None or rate >= FASTEST_CODEC:
-            self._chosen = None
-            return None
+            return None  # the choice stays: a burst into empty buffers looks like a fast link
         joined = views[0] if len(views) == 1 else memoryview(b"".join(views))
         if self._pieces_to_trial == 0 or rate < self._rate_at_trial / 2:
             self._pieces_to_trial, self._rate_at_trial = PROBE_EVERY, rate
