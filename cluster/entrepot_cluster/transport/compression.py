@@ -30,8 +30,8 @@ PREFIX_BYTES = _PREFIX.size
 
 WORTH = 1.15  # how many times as fast as sending bytes as they are it must be to send packed ones
 KNOWN_AFTER_BYTES = 2 << 20  # that the peer has confirmed: before, the kernel has seen too little of the link
-# Bytes per second of a connection. On a faster one, not even data that shrink well arrive earlier: unpacking and another
-# copy take as long as is gained.
+# Bytes per second of a connection. On a faster one, not even data that shrink well arrive earlier: unpacking and
+# another copy take as long as is gained.
 SLOW_LINK = 250e6
 PROBE_EVERY = 32  # pieces between two trials of all codecs
 
