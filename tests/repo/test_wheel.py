@@ -80,12 +80,12 @@ def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None
         assert f"{package}/py.typed" in names
         assert f"{package}/__init__.py" in names
     assert "entrepot/_core.pyi" in names
-    for kind in ("stores", "localobjects", "globalobjects"):
+    for kind in ("stores", "localobjects", "globalobjects", "directoryshards"):
         assert f"entrepot_operator/manifests/crds/{kind}.yaml" in names
     assert modes["entrepot/bin/entrepotd"] & 0o111
     extensions = [name for name in names if name.startswith("entrepot/_core") and name.endswith(".so")]
     assert len(extensions) == 1
-    assert not [name for name in names if "stale" in name]
+    assert not {"entrepot/bin/stale", "entrepot/_core_stale.so"} & names
     assert not [name for name in names if name.endswith((".cpp", ".h", ".o", ".a", ".pyc")) and "/include/" not in name]
     required = [
         line.removeprefix("Requires-Dist: ")
