@@ -70,6 +70,8 @@ def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None
         "entrepot_io",
         "entrepot_checkpoints",
         "entrepot_policy",
+        "entrepot_pipes",
+        "entrepot_mount",
         "entrepot_cluster",
         "entrepot_airflow",
         "entrepot_dagster",

@@ -1,0 +1,1 @@
+"""Objects of a store as files, for programs that need files (FUSE)."""
