@@ -28,6 +28,7 @@ PACKAGES = {
     "entrepot_dagster": "dagster_integration",
     "entrepot_kedro": "kedro_dataset",
     "entrepot_cluster": "cluster",
+    "entrepot_frames": "dataframes",
     "entrepot_operator": "operator",
 }
 
@@ -56,6 +57,7 @@ def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
         "entrepot_operator.placement.cached_source",
         "entrepot_io.policy",
         "entrepot_io.policy.events",
+        "entrepot_frames",
         "entrepot_pipes",
         "entrepot_mount",
         "entrepot_policy",

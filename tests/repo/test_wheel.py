@@ -73,6 +73,7 @@ def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None
         "entrepot_pipes",
         "entrepot_mount",
         "entrepot_cluster",
+        "entrepot_frames",
         "entrepot_airflow",
         "entrepot_dagster",
         "entrepot_kedro",

@@ -1,0 +1,1 @@
+"""Programs on several ranks: the executor, and where its ranks run."""

@@ -1,0 +1,1 @@
+"""The operators of frames that exchange rows, each in a module of its own."""
