@@ -212,7 +212,7 @@ class Frame:
         Raises:
             InvalidArgument: a column has nulls or is not numeric.
         """
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         tensors: dict[str, Any] = {}
         for column in self.to_polars().rechunk():

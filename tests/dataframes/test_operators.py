@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -76,7 +77,7 @@ def test_merge(
             env.from_local(part(left, env)).merge(env.from_local(part(right, env)), on=keys, how=how).to_polars()
         ),
     )
-    same_rows(result, left.join(right, on=keys, how=how))
+    same_rows(result, left.lazy().join(right.lazy(), on=keys, how=how).collect())  # not lazily, it loses NaN
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -271,9 +272,9 @@ def test_rows_that_are_together_are_not_exchanged_again(run_ranks: Any) -> None:
 def test_bad_arguments_say_what_is_wrong(run_ranks: Any) -> None:
     def program(env: Env) -> None:
         rows = env.from_local({"k": [1], "v": [2]})
-        for make, message in [
+        cases: list[tuple[Callable[[], object], str]] = [
             (lambda: rows.merge(rows), "at least one"),
-            (lambda: rows.merge(rows, on="k", how="outer"), "outer"),
+            (lambda: rows.merge(rows, on="k", how=cast("Any", "outer")), "outer"),
             (lambda: rows.merge(rows, on="k", left_on="k"), "either on="),
             (lambda: rows.merge(rows, how="cross", on="k"), "no keys"),
             (lambda: rows.merge(rows, on="nope").to_polars(), "'nope'"),
@@ -284,7 +285,8 @@ def test_bad_arguments_say_what_is_wrong(run_ranks: Any) -> None:
             (lambda: rows.sort_values(["k", "v"], descending=[True]), "2 key columns and 1"),
             (lambda: rows.drop_duplicates("nope").to_polars(), "'nope'"),
             (lambda: env.from_local(3).to_polars(), "int"),
-        ]:
+        ]
+        for make, message in cases:
             with pytest.raises(InvalidArgument, match=message):
                 make()
 

@@ -98,7 +98,8 @@ def merge(communicator: Communicator, left: pl.DataFrame, right: pl.DataFrame, j
         return join.apply(broadcast_all(communicator, left), right)
     left_heavy = survey.left_heavy
     # A key that is heavy on both sides: the left rows stay.
-    right_heavy = survey.right_heavy.join(left_heavy, left_on=join.right_on, right_on=join.left_on, how="anti")
+    both = _is_among(survey.right_heavy, join.right_on, left_heavy, join.left_on)
+    right_heavy = survey.right_heavy.filter(~both)
     moved_left, left_copies = _distribute(communicator, left, join.left_on, left_heavy, right_heavy, join.right_on)
     moved_right, right_copies = _distribute(communicator, right, join.right_on, right_heavy, left_heavy, join.left_on)
     # Rows that were sent to all ranks have a match on some rank. Where they have none, they are not this rank's
@@ -194,7 +195,11 @@ def _is_among(frame: pl.DataFrame, keys: Sequence[str], others: pl.DataFrame, ot
     if frame.is_empty() or others.is_empty():
         return pl.Series([False], dtype=pl.Boolean).new_from_index(0, frame.height)
     marked = others.select(other_keys).unique().with_columns(pl.lit(True).alias("__entrepot_among__"))
-    found = frame.select(keys).join(
-        marked, left_on=list(keys), right_on=list(other_keys), how="left", maintain_order="left"
+    # Lazily: on two sorted columns, a join of Polars that is not lazy loses NaN (Polars 2.1).
+    found = (
+        frame.lazy()
+        .select(keys)
+        .join(marked.lazy(), left_on=list(keys), right_on=list(other_keys), how="left", maintain_order="left")
+        .collect()
     )
     return found["__entrepot_among__"].fill_null(False)
