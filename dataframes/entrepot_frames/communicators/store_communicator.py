@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound, Timeout
@@ -41,13 +41,24 @@ class StoreCommunicator(Communicator):
         group: distinguishes this communicator from others in the session.
         rank, size: as for :class:`Communicator`.
         timeout: seconds to wait for the other ranks in one operation. Default: 300.
+        is_wanted: whether the program is still wanted; asked while a rank waits.
     """
 
-    def __init__(self, store: Store, group: str, rank: int, size: int, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def __init__(
+        self,
+        store: Store,
+        group: str,
+        rank: int,
+        size: int,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         super().__init__(rank, size)
         self._store = store
         self._group = group
         self._timeout = timeout
+        self._is_wanted = is_wanted
         self._number = 0  # of the current operation
         self._kept: deque[tuple[int, ObjectID]] = deque()  # sent to all: the operation's number, and the message
 
@@ -138,6 +149,8 @@ class StoreCommunicator(Communicator):
                 break
             except (Timeout, ObjectNotFound):
                 raise_failure(self._store, self._group)
+                if not self._is_wanted():
+                    raise RankFailed(-1, self.phase, "its executor is gone") from None
                 if left <= 0:
                     raise self._timed_out(operation, messages) from None
         result: dict[int, Any] = {}

@@ -22,6 +22,7 @@ from entrepot_frames.executors.messages import Action, Died, RankSetup, Reply, T
 from entrepot_frames.executors.workers import Workers
 
 if TYPE_CHECKING:
+    from distributed import Client
     from entrepot import Store
 
 # How long the other ranks have to notice that one has failed, before their processes are ended.
@@ -56,11 +57,13 @@ class Executor:
 
     Args:
         parallelism: number of ranks. Default: the number of cores that this process may use.
-        on: where they run; ``"processes"``: on this host.
+        on: where they run: ``"processes"`` of this host, or a ``distributed.Client``: workers of a Dask cluster, one
+            for each rank.
         store: the session that programs see (``env.store``); default: ``entrepot.connect()``. The executor opens a
             connection of its own.
         timeout: seconds that a rank waits for the others in one operation. Default: 300.
-        threads: of Polars in each rank; default: the cores divided by ``parallelism``, at least 1.
+        threads: of Polars in each process; default: the cores divided by ``parallelism``, at least 1. Dask's workers
+            have as many as ``POLARS_MAX_THREADS`` says there.
 
     Raises:
         InvalidArgument: an impossible number, or an unknown ``on``.
@@ -72,7 +75,7 @@ class Executor:
         self,
         parallelism: int | None = None,
         *,
-        on: Literal["processes"] | Any = "processes",
+        on: Literal["processes"] | Client = "processes",
         store: Store | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         threads: int | None = None,
@@ -107,13 +110,19 @@ class Executor:
         self._number = 0  # of the last task; this and the next are of the executor's thread
         self._incarnation = 0  # counts failures: the communicator's group changes with it
         self._dead: set[int] = set()
-        self._workers = _workers_on(on, threads or max(1, cores // size))
+        try:
+            self._workers = _workers_on(on, size, threads or max(1, cores // size))
+        except BaseException:
+            self._remove_exchange()
+            self._store.close()
+            raise
         try:
             for setup in self._setups:
                 self._workers.start(setup)
         except BaseException:
             self._workers.close()
             self._remove_exchange()
+            self._store.close()
             raise
         self._thread = threading.Thread(target=self._serve, name=f"frames-{self._name}", daemon=True)
         self._thread.start()
@@ -266,12 +275,16 @@ def _own_connection(store: Store | None) -> Store:
     return connect(store.address, scope=store.scope, session=store.session_name)
 
 
-def _workers_on(on: Any, threads: int) -> Workers:
+def _workers_on(on: Any, size: int, threads: int) -> Workers:
     if on == "processes":
         from entrepot_frames.executors.processes import ProcessWorkers
 
         return ProcessWorkers(threads)
-    raise InvalidArgument(f'on={on!r} is unknown: use "processes"')
+    if type(on).__module__.partition(".")[0] == "distributed":
+        from entrepot_frames.executors.dask_workers import DaskWorkers
+
+        return DaskWorkers(on, size)
+    raise InvalidArgument(f'on={on!r} is unknown: use "processes" or a distributed.Client')
 
 
 def _cause(failed: dict[int, Reply], deaths: dict[int, Died]) -> BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from entrepot import connect
@@ -21,10 +22,12 @@ class RankRuntime:
 
     Args:
         setup: of the rank.
+        is_wanted: whether the executor still exists; asked while a rank waits for others.
     """
 
-    def __init__(self, setup: RankSetup) -> None:
+    def __init__(self, setup: RankSetup, *, is_wanted: Callable[[], bool] = lambda: True) -> None:
         self._setup = setup
+        self._is_wanted = is_wanted
         self._store = connect(setup.address, scope=setup.scope, session=setup.session)
         self._exchange = self._store.session(setup.exchange, ttl=EXCHANGE_TTL)
         self._group = ""
@@ -65,7 +68,9 @@ class RankRuntime:
     def _env_of(self, group: str) -> Env:
         if self._env is None or self._group != group:
             setup = self._setup
-            communicator = StoreCommunicator(self._exchange, group, setup.rank, setup.size, timeout=setup.timeout)
+            communicator = StoreCommunicator(
+                self._exchange, group, setup.rank, setup.size, timeout=setup.timeout, is_wanted=self._is_wanted
+            )
             self._env, self._group = Env(self._store, communicator), group
         else:
             self._env.communicator.settle()  # a task begins when the one before has ended on all ranks
