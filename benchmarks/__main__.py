@@ -10,6 +10,7 @@ from benchmarks.commands.admission import add_admission
 from benchmarks.commands.checkpoints import add_checkpoints
 from benchmarks.commands.clients import add_clients
 from benchmarks.commands.cluster import add_cluster
+from benchmarks.commands.dataframes import add_dataframes
 from benchmarks.commands.decoding import add_decoding
 from benchmarks.commands.directory import add_directory
 from benchmarks.commands.drops import add_drops
@@ -52,6 +53,7 @@ def main() -> int:
     add_plasma_server(commands)
     add_plasma_restart(commands)
     add_handoff(commands)
+    add_dataframes(commands)
     add_streams(commands)
     add_transport(commands)
     add_directory(commands)

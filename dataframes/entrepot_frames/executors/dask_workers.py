@@ -83,11 +83,11 @@ class DaskWorkers(Workers):
         if not free:
             raise TooFewWorkers(f"the Dask cluster has no free worker for rank {setup.rank}")
         worker = free[0]
-        future = self._client.submit(
+        future: Any = self._client.submit(
             DaskRank, setup, actor=True, workers=[worker], allow_other_workers=False, pure=False
         )
         try:
-            actor = future.result(CREATE_SECONDS)
+            actor: Any = future.result(CREATE_SECONDS)
             host = actor.host().result(CREATE_SECONDS)
         except TimeoutError:
             future.release()
