@@ -20,6 +20,7 @@ PROGRAMS = [
     ("docs/cluster-transport.md", 0),
     ("docs/codecs.md", 0),
     ("docs/collections.md", 0),
+    ("docs/dataframes.md", 0),
     ("docs/eviction.md", 0),
     ("docs/filesystem.md", 0),
     ("docs/plasma-python.md", 0),
