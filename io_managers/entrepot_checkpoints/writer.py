@@ -82,8 +82,8 @@ def save(
             checkpoint may be lost in a crash of the machine. None: synced before this returns.
     """
     if format not in get_args(FileFormat):
-        known = ", ".join(map(repr, get_args(FileFormat)))
-        raise InvalidArgument(f"the format of a checkpoint must be one of {known}, but got {format!r}")
+        formats = ", ".join(map(repr, get_args(FileFormat)))
+        raise InvalidArgument(f"the format of a checkpoint must be one of {formats}, but got {format!r}")
     root, name = open_directory(url, storage_options).split()
     request = resolve_save_request(store, what)
     counter = ProgressCounter(progress, sum(entry.nbytes for entry in request.objects), len(request.objects))

@@ -34,14 +34,14 @@ class Content:
         if offset >= end:
             return b""
         index = bisect_right(self._ends, offset)
-        found: list[memoryview] = []
+        parts: list[memoryview] = []
         while offset < end:
             piece = self._pieces[index]
             start = offset - (self._ends[index] - piece.nbytes)
-            found.append(piece[start : start + end - offset])
-            offset += found[-1].nbytes
+            parts.append(piece[start : start + end - offset])
+            offset += parts[-1].nbytes
             index += 1
-        return found[0] if len(found) == 1 else b"".join(found)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def whole(self) -> memoryview:
         """All bytes, copied if they lie in several pieces."""

@@ -205,13 +205,13 @@ class _Mount:
 
 def _mount(folder: Path) -> _Mount | None:
     wanted = os.fsencode(os.path.abspath(folder))
-    found = None
+    topmost = None
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         fields, _, rest = line.partition(b" - ")
         number, _, device, _, point, *_ = fields.split()
         if _unescaped(point) == wanted:
-            found = _Mount(int(number), device.decode(), rest.split()[0].decode())  # the last one is on top
-    return found
+            topmost = _Mount(int(number), device.decode(), rest.split()[0].decode())
+    return topmost
 
 
 def _unescaped(text: bytes) -> bytes:

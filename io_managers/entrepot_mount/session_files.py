@@ -164,13 +164,13 @@ class SessionFiles:
 
     def entries(self, path: str) -> list[tuple[str, File | None]]:
         """The names in a folder, with the files that they are; None: a folder."""
-        found = dict(listing.entries(self.store(), path))
+        shown = dict(listing.entries(self.store(), path))
         prefix = f"{path}/" if path else ""
         with self._lock:
             kept = [folder[len(prefix) :] for folder in self._folders if folder.startswith(prefix)]
         for rest in kept:
-            found.setdefault(rest.partition("/")[0], None)
-        return list(found.items())
+            shown.setdefault(rest.partition("/")[0], None)
+        return list(shown.items())
 
     # --- open files
 
@@ -248,8 +248,10 @@ class SessionFiles:
             return
         if was_killed(draft.owner):
             draft.discard()
-        elif not last and has_open(draft.owner, self.mount_id, handle.node.number):
-            return  # a child has closed what it inherited, or a shell a copy
+        elif not last:
+            if has_open(draft.owner, self.mount_id, handle.node.number):
+                return  # a child has closed what it inherited, or a shell a copy
+            last = draft.owner != 0
         draft.store(self._put, last=last)
 
     def _put(self, path: str, data: memoryview) -> None:

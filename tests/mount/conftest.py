@@ -40,7 +40,8 @@ class Mount:
 
     def start(self, address: str, *options: str) -> None:
         """Mount; skips the test where the kernel refuses it."""
-        self.folder.mkdir(exist_ok=True)
+        if not self.pid:
+            self.folder.mkdir()
         command = [sys.executable, "-m", "entrepot", "mount", "--address", address, "--log", str(self.log_file)]
         done = subprocess.run(
             [*command, *options, str(self.folder)], capture_output=True, text=True, timeout=WATCHDOG_SECONDS

@@ -21,6 +21,7 @@ _KINDS = {
     ("polars.dataframe.frame", "DataFrame"): POLARS,
     ("numpy", "ndarray"): NUMPY,
 }
+FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "arrow", "csv", "orc", "npy", "h5")
 _WHOLE = frozenset({"csv", "h5"})  # whether these can hold a value depends on all of its rows
 _KEEP_SCHEMA_METADATA = frozenset({"parquet", "arrow"})  # where pandas finds its index again
 ADVICE = "save it with format='entrepot'"
@@ -127,9 +128,9 @@ def format_of(name: str, url: str) -> FileFormat:
         CorruptData: it has none.
     """
     suffix = name.rpartition(".")[2]
-    for known in ("parquet", "arrow", "csv", "orc", "npy", "h5"):
-        if suffix == known:
-            return known
+    for file_format in FILE_FORMATS:
+        if suffix == file_format:
+            return file_format
     raise CorruptData(f"{url} has no suffix of a file format")
 
 

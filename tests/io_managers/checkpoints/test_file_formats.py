@@ -23,8 +23,9 @@ VALUES: dict[str, Callable[[], Any]] = {
     "polars": lambda: pl.DataFrame({"n": [1, 2, 3], "x": [0.25, 0.5, 0.75]}),
     "array": lambda: np.arange(24, dtype=np.float32).reshape(2, 3, 4),
 }
-FORMATS = {"arrow": ("arrow", "csv", "orc", "h5"), "pandas": ("arrow", "csv", "orc", "h5")}
-FORMATS |= {"polars": ("arrow", "csv", "orc", "h5"), "array": ("npy", "h5")}
+_OF_TABLES = ("arrow", "csv", "orc", "h5")
+FORMATS: dict[str, tuple[str, ...]] = {"arrow": _OF_TABLES, "pandas": _OF_TABLES, "polars": _OF_TABLES}
+FORMATS["array"] = ("npy", "h5")
 
 
 def _equal(first: Any, second: Any) -> bool:

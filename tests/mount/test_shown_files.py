@@ -24,10 +24,10 @@ pl = pytest.importorskip("polars")
 duckdb = pytest.importorskip("duckdb")
 h5py = pytest.importorskip("h5py")
 pq = pytest.importorskip("pyarrow.parquet")
-orc = pytest.importorskip("pyarrow.orc")
+read_orc: Callable[[str], Any] = pytest.importorskip("pyarrow.orc").read_table
 
 COLUMNS = {"n": list(range(1000)), "text": ["a", "b,c"] * 500}
-TABLES = {
+TABLES: dict[str, Callable[[], Any]] = {
     "arrow": lambda: pa.table(COLUMNS),
     "batch": lambda: pa.record_batch(COLUMNS),
     "pandas": lambda: pd.DataFrame(COLUMNS),
@@ -45,7 +45,7 @@ def test_a_table_is_listed_and_read_in_each_format(root: Path, store: entrepot.S
         for table in (
             pa.ipc.open_file(pa.memory_map(f"{path}.arrow")).read_all(),
             pq.read_table(f"{path}.parquet"),
-            orc.read_table(f"{path}.orc"),
+            read_orc(f"{path}.orc"),
             pa.Table.from_pandas(pd.read_csv(f"{path}.csv"), preserve_index=False),
         ):
             assert table.to_pydict() == COLUMNS
@@ -132,17 +132,17 @@ def test_a_file_is_encoded_once_for_all_readers(
 ) -> None:
     oid = store.put(pa.table({"n": np.arange(200_000)}), name="table")
     other = new_mount(name="other").folder
-    found: list[bytes] = []
+    contents: list[bytes] = []
     threads = [
-        threading.Thread(target=lambda path=path: found.append(path.read_bytes()))
+        threading.Thread(target=lambda path=path: contents.append(path.read_bytes()))
         for path in [root / "table.parquet", other / "table.parquet"] * 4
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(found) == 8
-    assert len(set(found)) == 1
+    assert len(contents) == 8
+    assert len(set(contents)) == 1
     assert encoded(oid) == [".parquet"]
     assert (root / "table.arrow").stat().st_size > 1_600_000
     assert encoded(oid) == [".parquet"]  # an Arrow file consists of the table's own memory
