@@ -14,6 +14,7 @@ from entrepot_io.filesystem.lookup import File
 if TYPE_CHECKING:
     from entrepot import ObjectInfo, Store
 
+_UNUSABLE = frozenset({".", ".."})  # these are names of objects like any other, but not of files
 _NEEDS = {".arrow": "pyarrow", ".parquet": "pyarrow", ".csv": "pyarrow", ".orc": "pyarrow", ".npy": "numpy"}
 # Whether a table fits into HDF5 depends on its rows, so `.h5` is listed for arrays only; `.feather` is `.arrow`.
 _NEEDS_OF_ARRAYS = {".h5": "h5py"}
@@ -25,13 +26,13 @@ def entries(store: Store, path: str) -> Iterator[tuple[str, File | None]]:
     Objects that no file can show, such as collections and pickled values, are left out.
     """
     children = lookup.children_of(store, path)
-    yield from ((name, None) for name in children.folders)
+    yield from ((name, None) for name in children.folders if name not in _UNUSABLE)
     folders = set(children.folders)
     for name, info in children.files.items():
         for suffix in _suffixes(info):
             shown = name + suffix
             hidden = shown in folders or (suffix and shown in children.files and _suffixes(children.files[shown]))
-            if not hidden:
+            if not hidden and shown not in _UNUSABLE:
                 yield shown, File(store, info, FORMATS[suffix] if suffix else None)
 
 

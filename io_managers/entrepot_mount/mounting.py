@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot.errors import AccessDenied, EntrepotError, InvalidArgument, StoreUnavailable, Timeout
+from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable, Timeout
 
 if TYPE_CHECKING:
     from entrepot_mount.session_files import MountOptions, SessionFiles
@@ -184,8 +184,8 @@ async def _sweep(files: SessionFiles) -> None:
             await trio.to_thread.run_sync(files.sweep)
         except StoreUnavailable:  # every program that uses the mount is told
             pass
-        except EntrepotError as error:
-            _log.warning("what is not needed any more could not be removed: %s", error)
+        except Exception:  # the mount works without it
+            _log.exception("what is not needed any more could not be removed")
 
 
 def _read_ahead(device: str) -> None:

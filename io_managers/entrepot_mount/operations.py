@@ -92,7 +92,7 @@ class Operations(pyfuse3.Operations):
         for position in range(start_id, len(entries)):
             name, file = entries[position]
             node = nodes.folder(prefix + name) if file is None else nodes.view(prefix + name, file)
-            if not pyfuse3.readdir_reply(token, os.fsencode(name), self._attributes(node), position + 1):
+            if not pyfuse3.readdir_reply(token, name.encode(), self._attributes(node), position + 1):
                 nodes.forget(node.number, 1)
                 break
 

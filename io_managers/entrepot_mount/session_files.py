@@ -256,7 +256,6 @@ class SessionFiles:
 
     def _put(self, path: str, data: memoryview) -> None:
         storing.store_file(self.store(), path, data, decode=self.options.decode)
-        self.sweep()
 
     # --- changes
 
@@ -286,7 +285,6 @@ class SessionFiles:
         elif draft is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._keep_folder(path)
-        self.sweep()
 
     def rename(self, old: str, new: str, thread: int, *, replace: bool = True) -> None:
         """Rename a file or a folder."""
@@ -311,7 +309,6 @@ class SessionFiles:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
         self.nodes.renamed(old, new)
         self._keep_folder(old)
-        self.sweep()
 
     def make_folder(self, path: str) -> Node:
         """Make a folder, which remains, while this is mounted, until it is removed; its inode has one more

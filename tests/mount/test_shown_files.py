@@ -176,6 +176,24 @@ def test_encoded_files_of_former_content_are_deleted(
         wait_until(lambda: encoded(oid) == [], "the file to be deleted")
 
 
+def test_without_room_for_it_a_file_is_read_all_the_same(
+    new_daemon: Callable[..., Any], new_mount: Callable[..., Any]
+) -> None:
+    daemon = new_daemon("16MiB")
+    root = new_mount(name="full", address=daemon.address).folder
+    with entrepot.connect(daemon.address, session="mounted") as store:
+        store.put(pa.table({"n": np.arange(1_000_000)}), name="table")
+        store.put(bytes(4 << 20), name="ballast")
+        assert pd.read_csv(root / "table.csv")["n"].sum() == 499_999_500_000
+
+
+def test_names_that_no_file_can_have_are_not_listed(root: Path, store: entrepot.Store) -> None:
+    for name in ("..", "../x", "a/./b", "a/c"):
+        store.put(b"content", name=name)
+    assert os.listdir(root) == ["a"]
+    assert os.listdir(root / "a") == ["c"]
+
+
 @pytest.mark.parametrize("change", ["replaced", "deleted", "unlinked"])
 def test_an_open_file_stays_whole(change: str, root: Path, store: entrepot.Store) -> None:
     content = np.random.default_rng(7).bytes(3_000_000)
