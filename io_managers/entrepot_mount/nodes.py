@@ -33,7 +33,8 @@ class Node:
         size: of the file; None: not known yet.
         lookups: how many references the kernel has.
         handles: how many descriptors are open.
-        content: while it is open for reading.
+        content: while it is open for reading, and for a while after its size was asked for.
+        aging: whether a sweep has seen its content while it was not open.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Node:
     lookups: int = 0
     handles: int = 0
     content: Content | None = None
+    aging: bool = False
     key: Hashable = field(default=None, repr=False)
 
     @property
@@ -106,11 +108,13 @@ class NodeTable:
             self._drop_unused(node)
 
     def release_unopened(self) -> None:
-        """Drop contents that were made to learn a file's size, unless the file is open."""
+        """Drop contents that were made to learn a file's size, unless it was opened until the second call."""
         with self._lock:
             for node in self._nodes.values():
-                if node.handles == 0:
-                    node.content = None
+                if node.handles == 0 and node.content is not None:
+                    if node.aging:
+                        node.content = None
+                    node.aging = not node.aging
 
     def renamed(self, old: str, new: str) -> None:
         """What was below a path, or there, is below another one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 SCOPE, SESSION = "entrepot", "entrepot.views"
 TTL_SECONDS = 3600.0
-_WAIT_SECONDS = 2.0  # for memory; a file for which there is none is kept by the process of the mount
+_WAIT_SECONDS = 5.0  # for memory; a file for which there is none is kept by the process of the mount
+_FULL_SECONDS = 60.0  # for how long nobody waits again after that
 _CONSUMER = "encoded"
 _log = logging.getLogger("entrepot.mount")
 
@@ -63,6 +65,7 @@ class ViewCache:
         self._lock = threading.Lock()
         self._encoding: dict[ViewKey, threading.Lock] = {}  # guarded by _lock: files that are being made
         self._made: set[ViewKey] = set()  # guarded by _lock: files that this mount has found or made
+        self._full_until = 0.0  # monotonic; replaced in one step
 
     def get(self, key: ViewKey, encode: Callable[[], memoryview]) -> memoryview:
         """The file, made by ``encode`` if there is none; in shared memory if there is room for it.
@@ -78,7 +81,7 @@ class ViewCache:
                 store = self._session()
                 view = _find(store, key)
                 if view is None:
-                    view = _put(store, key, encode())
+                    view = self._put(store, key, encode())
         finally:
             with self._lock:
                 self._encoding.pop(key, None)
@@ -103,6 +106,26 @@ class ViewCache:
             with self._lock:
                 self._made.discard(key)
 
+    def _put(self, store: Store, key: ViewKey, data: memoryview) -> memoryview:
+        oid = _id_of(store, key)
+        wait = 0 if time.monotonic() < self._full_until else _WAIT_SECONDS
+        try:
+            if data.nbytes <= raw_objects.SMALL_BYTES:
+                store.put(bytes(data), id=oid, name=key.name, replace=True, consumers=1)
+            else:
+                with raw_objects.RawObjectWriter(store, [data.nbytes], wait_seconds=wait) as writer:
+                    writer.buffers[0][:] = data
+                    writer.seal(oid, BYTES_TREE, name=key.name, replace=True, consumers=1)
+            view = _find(store, key)  # pinned first, because it may be dropped as soon as it is marked
+        except StoreFull as error:
+            self._full_until = time.monotonic() + _FULL_SECONDS
+            _log.info("%s is not kept for other readers, because the store is full: %s", key.name, error)
+            return data
+        except EntrepotError as error:
+            _log.warning("%s cannot be kept for other readers: %s", key.name, error)
+            return data
+        return data if view is None else view
+
     def _session(self) -> Store:
         return connections.session_store(self._address, SCOPE, SESSION, TTL_SECONDS)
 
@@ -121,22 +144,3 @@ def _find(store: Store, key: ViewKey) -> memoryview | None:
     if not info.dead:  # whoever made it died before this
         store.consumed(oid, _CONSUMER)
     return view
-
-
-def _put(store: Store, key: ViewKey, data: memoryview) -> memoryview:
-    oid = _id_of(store, key)
-    try:
-        if data.nbytes <= raw_objects.SMALL_BYTES:
-            store.put(bytes(data), id=oid, name=key.name, replace=True, consumers=1)
-        else:
-            with raw_objects.RawObjectWriter(store, [data.nbytes], wait_seconds=_WAIT_SECONDS) as writer:
-                writer.buffers[0][:] = data
-                writer.seal(oid, BYTES_TREE, name=key.name, replace=True, consumers=1)
-        view = _find(store, key)  # pinned first, because it may be dropped as soon as it is marked
-    except StoreFull as error:
-        _log.info("%s is not kept for other readers, because the store is full: %s", key.name, error)
-        return data
-    except EntrepotError as error:
-        _log.warning("%s cannot be kept for other readers: %s", key.name, error)
-        return data
-    return data if view is None else view
