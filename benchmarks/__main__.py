@@ -15,6 +15,7 @@ from benchmarks.commands.decoding import add_decoding
 from benchmarks.commands.directory import add_directory
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
+from benchmarks.commands.mount import add_mount
 from benchmarks.commands.placement import add_placement
 from benchmarks.commands.plasma_python import add_plasma_python
 from benchmarks.commands.plasma_restart import add_plasma_restart
@@ -54,6 +55,7 @@ def main() -> int:
     add_plasma_restart(commands)
     add_handoff(commands)
     add_dataframes(commands)
+    add_mount(commands)
     add_streams(commands)
     add_transport(commands)
     add_directory(commands)

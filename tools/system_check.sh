@@ -42,6 +42,12 @@ find_missing() {
   command -v redis-server >/dev/null || need redis-server "Redis, for the same"
   PATH="$PATH:/usr/sbin" nft --version >/dev/null 2>&1 || need nftables "nft, for hosts as namespaces in the tests"
   PATH="$PATH:/usr/sbin" ip -V >/dev/null 2>&1 || need iproute2 "ip and tc, for the same"
+  command -v fusermount3 >/dev/null || need fuse3 "fusermount3, for the tests of entrepot mount"
+  pkg-config --version >/dev/null 2>&1 || need pkg-config "pkg-config, to build pyfuse3 for the same"
+  if ! echo '#include <fuse_lowlevel.h>' |
+    "$compiler" -DFUSE_USE_VERSION=32 -D_FILE_OFFSET_BITS=64 -I/usr/include/fuse3 -x c -fsyntax-only - 2>/dev/null; then
+    need libfuse3-dev "libfuse3's headers, for the same"
+  fi
   local python library package
   python=$(bash tools/find_python.sh)
   for library in liblz4.so.1:liblz4-1 libzstd.so.1:libzstd1; do
@@ -85,5 +91,5 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   exit 1
 fi
 echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
-echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler postgresql-server postgresql etcd redis python3-devel" >&2
+echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler postgresql-server postgresql etcd redis fuse3 fuse3-devel pkgconf python3-devel" >&2
 exit 1

@@ -89,9 +89,9 @@ def load_manifest(
 ) -> None:
     """Load the objects and names of a manifest into a store's session."""
     counter = ProgressCounter(progress, manifest.nbytes, len(manifest.objects))
-    if manifest.format == "parquet":
-        load_parquet = datasets.load_collection if manifest.what == "collection" else tables.load_tables
-        load_parquet(store, manifest, root / name, replace, counter)
+    if manifest.format != "entrepot":
+        load_files = datasets.load_collection if manifest.what == "collection" else tables.load_tables
+        load_files(store, manifest, root / name, replace, counter)
         return
     with BoundedThreadPool(thread_count(root.local), "entrepot-load") as workers:
         loader = _Loader(store, manifest, chunk_folder(root, name, manifest.own_chunks), workers, replace, counter)

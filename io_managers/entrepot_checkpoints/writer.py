@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from entrepot import raw_objects
 from entrepot.codec import unpack_tree
@@ -81,15 +81,16 @@ def save(
         unsynced: collects directories for the caller to sync, together with those of its other writes; until then a new
             checkpoint may be lost in a crash of the machine. None: synced before this returns.
     """
-    if format not in ("entrepot", "parquet"):
-        raise InvalidArgument(f"the format of a checkpoint must be 'entrepot' or 'parquet', but got {format!r}")
+    if format not in get_args(FileFormat):
+        formats = ", ".join(map(repr, get_args(FileFormat)))
+        raise InvalidArgument(f"the format of a checkpoint must be one of {formats}, but got {format!r}")
     root, name = open_directory(url, storage_options).split()
     request = resolve_save_request(store, what)
     counter = ProgressCounter(progress, sum(entry.nbytes for entry in request.objects), len(request.objects))
-    if format == "parquet":
+    if format != "entrepot":
         save_all = datasets.save_collection if request.what == "collection" else tables.save_tables
         earlier = read_earlier(root, name)
-        return _commit(root, name, earlier, save_all(request, root, name, earlier, counter), counter)
+        return _commit(root, name, earlier, save_all(request, root, name, format, earlier, counter), counter)
     return write_checkpoint(request, root, name, counter, incremental=incremental, unsynced=unsynced)
 
 

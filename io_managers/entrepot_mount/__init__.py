@@ -1,1 +1,4 @@
-"""Objects of a store as files, for programs that need files (FUSE)."""
+"""Stored objects as files of a folder, for programs that need files: ``entrepot mount`` (docs/mount.md).
+
+Loads neither the FUSE library nor anything heavy; ``commands`` has the subcommands.
+"""

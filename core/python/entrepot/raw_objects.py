@@ -329,15 +329,23 @@ class RawObjectWriter:
         self._views.append(memoryview(blob))
         return self._views[-1]
 
-    def seal(self, oid: ObjectID, tree: bytes, *, name: str = "", replace: bool = False) -> PutResult:
+    def seal(
+        self, oid: ObjectID, tree: bytes, *, name: str = "", replace: bool = False, consumers: int = 0
+    ) -> PutResult:
         """Seal the object: make it immutable and visible. Views of ``buffers`` must not be written after this.
+
+        Args:
+            oid, tree: of the object.
+            name: bound atomically; empty: none.
+            replace: whether existing content, and a binding of the name, may be replaced.
+            consumers: as for ``Store.put``; 0: not counted.
 
         Raises:
             ObjectExists: the ID holds other content, or the name is taken, and ``replace`` is False.
         """
         store = self._store
         session = store._session_number  # pyright: ignore[reportPrivateUsage]
-        item = (oid.binary, session, replace, False, name, tree, tuple(self.buffers))
+        item = (oid.binary, session, replace, False, name, tree, tuple(self.buffers), 0, consumers)
         sealed = store._raw().seal_parts(self._blobs, item)  # pyright: ignore[reportPrivateUsage]
         self._release()
         return PutResult(oid, sealed[1], sealed[3] + inlined_bytes(tree), sealed[2])

@@ -11,7 +11,7 @@ from entrepot.codec import inlined_bytes
 from entrepot.ids import ObjectID
 
 CheckpointKind = Literal["object", "objects", "collection", "session"]
-FileFormat = Literal["entrepot", "parquet"]
+FileFormat = Literal["entrepot", "parquet", "arrow", "csv", "orc", "npy", "h5"]
 
 # A range of a chunk: index of the chunk, offset and length in bytes.
 Extent = tuple[int, int, int]
@@ -36,13 +36,13 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A table stored as a Parquet file beside the manifest.
+    """A table or an array stored as a file of its format beside the manifest.
 
     Attributes:
         name: of the file.
         nbytes: its length.
         digest: SHA-256 of its bytes.
-        kind: the table's class, such as ``"pandas.DataFrame"``.
+        kind: its class, such as ``"pandas.DataFrame"``.
     """
 
     name: str
@@ -62,7 +62,7 @@ class SavedObject:
         tree: its packed tree, verbatim; empty for a table stored as a file.
         names: bound to it in its session.
         buffers: the extents of each of its buffers, in order.
-        file: for a table stored as Parquet.
+        file: for a table or an array stored as a file.
         earlier_generations: other (instance, generation) pairs of this ID that had the same content, newest last.
     """
 

@@ -29,7 +29,7 @@ from entrepot_checkpoints.manifests.manifest import (
     TableFile,
 )
 
-FORMAT_VERSION = 2  # 2: digests of chunks may be BLAKE3
+FORMAT_VERSION = 3  # 2: digests of chunks may be BLAKE3; 3: formats other than Parquet
 MANIFEST_NAME = "manifest.json"
 DATA_FOLDER = "data/"  # prefix of a dataset's files, so that their directory contains nothing else
 MARKER = "entrepot_checkpoint"
@@ -37,7 +37,8 @@ HEADER_MAX_BYTES = 8192
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_INT = 2**63 - 1
 _KINDS = ("object", "objects", "collection", "session")
-_FORMATS = ("entrepot", "parquet")
+_FORMATS = ("entrepot", "parquet", "arrow", "csv", "orc", "npy", "h5")
+_FORMATS_BEFORE_3 = ("entrepot", "parquet")
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -60,7 +61,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     )
     header = _to_json(
         {
-            MARKER: FORMAT_VERSION,
+            MARKER: 2 if manifest.format in _FORMATS_BEFORE_3 else FORMAT_VERSION,
             "written_by": manifest.written_by,
             "created": manifest.created,
             "what": manifest.what,

@@ -1,1 +1,1 @@
-"""Tables as Parquet files, and collections of tables as Parquet datasets."""
+"""Tables and arrays as Parquet and other files, and collections of tables as datasets of such files."""

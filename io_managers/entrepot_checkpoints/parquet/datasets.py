@@ -1,4 +1,4 @@
-"""A collection of tables as a Parquet dataset: a directory with one file for each member, named in their order.
+"""A collection of tables as a dataset: a directory with one file for each member, named in their order.
 
 The object that lists the members is stored in the manifest verbatim. Reloaded tables may be split into different pieces
 than before, so loading seals the collection anew, with the same members in the same order and their current sizes.
@@ -14,7 +14,7 @@ from entrepot.codec import unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType
 from entrepot.raw_collections import contents_in, put_collection, put_member
 
-from entrepot_checkpoints.manifests.manifest import Chunk, Extent, Manifest, SavedObject
+from entrepot_checkpoints.manifests.manifest import Chunk, Extent, FileFormat, Manifest, SavedObject
 from entrepot_checkpoints.manifests.manifest_codec import DATA_FOLDER
 from entrepot_checkpoints.name_binding import bind_names
 from entrepot_checkpoints.parquet.tables import TableWriter, has_generation, ignore_equal_table, read_table
@@ -28,12 +28,17 @@ if TYPE_CHECKING:
 
 
 def save_collection(
-    request: SaveRequest, root: StorageDirectory, name: str, earlier: Manifest | None, counter: ProgressCounter
+    request: SaveRequest,
+    root: StorageDirectory,
+    name: str,
+    file_format: FileFormat,
+    earlier: Manifest | None,
+    counter: ProgressCounter,
 ) -> Manifest:
     """Write each member as a file, and return the manifest, which is yet to be written.
 
     Raises:
-        UnsupportedType: the members are not tables, or Parquet would not restore them exactly.
+        UnsupportedType: the members are not tables, or the format would not restore them exactly.
         ObjectNotFound: one was deleted meanwhile.
     """
     (oid,) = request.roots
@@ -43,18 +48,18 @@ def save_collection(
     if contents.traits.kind != "table":
         raise UnsupportedType(
             f"collection {contents.name!r} holds {contents.traits.type or 'nothing'}, but only collections of "
-            "tables (Arrow, pandas, Polars) can be written as Parquet: save it with format='entrepot'"
+            "tables (Arrow, pandas, Polars) can be written as files: save it with format='entrepot'"
         )
     chunks, extents = _inline_chunks(source.buffers)
     type_ = unpack_tree(source.tree).codec
     saved = [SavedObject(oid, source.generation, type_, source.tree, entries[oid].names, extents)]
-    writer = TableWriter(request.store, root / name, earlier)
+    writer = TableWriter(request.store, root / name, file_format, earlier)
     for position in range(contents.count):
         member = entries[contents.id_of(position)]
         saved_member, moved = writer.write(member, f"{DATA_FOLDER}{position:08}")
         saved.append(saved_member)
         counter.add(member.nbytes, moved=moved, objects=1)
-    return manifest_of(request, "parquet", True, chunks, saved)
+    return manifest_of(request, file_format, True, chunks, saved)
 
 
 def load_collection(

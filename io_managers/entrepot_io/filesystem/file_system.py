@@ -33,8 +33,8 @@ class EntrepotFileSystem(ReadingFileSystem):
         scope, session: what ``current`` at the start of a path stands for; default: as ``entrepot.connect`` finds them.
         session_ttl: seconds, or text such as ``"12h"``, that sessions live after their last use, if this file system
             writes to them; default: 24 hours for new ones.
-        decode: store what is written to ``NAME.arrow``, ``.feather``, ``.parquet``, ``.csv`` or ``.npy`` as a table or
-            an array called ``NAME``, instead of the bytes.
+        decode: store what is written to ``NAME.arrow``, ``.feather``, ``.parquet``, ``.csv``, ``.orc``, ``.npy`` or
+            ``.h5`` as a table or an array called ``NAME``, instead of the bytes.
         storage_options: fsspec's own.
 
     Raises:

@@ -1,5 +1,5 @@
 """File formats in which stored tables and arrays can be read: ``.arrow``, ``.feather``, ``.parquet``, ``.csv``,
-``.npy``.
+``.orc``, ``.npy``, ``.h5``.
 
 A table ``orders`` can be read as ``orders.parquet``, for example, although only the table is stored. The bytes are made
 when they are asked for.
@@ -11,6 +11,8 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from entrepot_io.filesystem import hdf5
 
 BYTE_TYPES = frozenset({"python.bytes", "python.bytearray", "python.memoryview", "entrepot.blob"})
 _TABLE_TYPES = frozenset({"arrow.table", "arrow.record_batch", "pandas.DataFrame", "polars.DataFrame"})
@@ -53,7 +55,8 @@ def suffixes_of(type_name: str) -> list[str]:
     return [suffix for suffix, candidate in FORMATS.items() if type_name in candidate.types]
 
 
-def _to_table(value: Any) -> Any:
+def to_table(value: Any) -> Any:
+    """An Arrow table of a table of any class."""
     import pyarrow as pa
 
     if isinstance(value, pa.Table):
@@ -68,7 +71,7 @@ def _to_table(value: Any) -> Any:
 def _to_ipc(value: Any) -> Any:
     import pyarrow as pa
 
-    table = _to_table(value)
+    table = to_table(value)
     measured = pa.MockOutputStream()  # counts the bytes, so that the columns are copied once, into the right place
     _write_ipc(table, measured)
     buffer = pa.allocate_buffer(measured.size())
@@ -94,7 +97,7 @@ def _to_parquet(value: Any) -> Any:
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    pq.write_table(_to_table(value), sink)
+    pq.write_table(to_table(value), sink)
     return sink.getvalue()
 
 
@@ -110,7 +113,7 @@ def _to_csv(value: Any) -> Any:
     from pyarrow import csv
 
     sink = pa.BufferOutputStream()
-    csv.write_csv(_to_table(value), sink)
+    csv.write_csv(to_table(value), sink)
     return sink.getvalue()
 
 
@@ -119,6 +122,28 @@ def _from_csv(data: Any) -> Any:
     from pyarrow import csv
 
     return csv.read_csv(pa.BufferReader(pa.py_buffer(data)))
+
+
+def _to_orc(value: Any) -> Any:
+    import pyarrow as pa
+    from pyarrow import orc
+
+    sink = pa.BufferOutputStream()
+    orc.write_table(to_table(value), sink)
+    return sink.getvalue()
+
+
+def _from_orc(data: Any) -> Any:
+    import pyarrow as pa
+    from pyarrow import orc
+
+    return orc.read_table(pa.BufferReader(pa.py_buffer(data)))
+
+
+def _to_hdf5(value: Any) -> Any:
+    import numpy as np
+
+    return hdf5.encode_array(value) if isinstance(value, np.ndarray) else hdf5.encode_table(to_table(value))
 
 
 def _to_npy(value: Any) -> Any:
@@ -142,6 +167,8 @@ FORMATS = {
         Format(".feather", _TABLE_TYPES, _to_ipc, _from_ipc),
         Format(".parquet", _TABLE_TYPES, _to_parquet, _from_parquet),
         Format(".csv", _TABLE_TYPES, _to_csv, _from_csv),
+        Format(".orc", _TABLE_TYPES, _to_orc, _from_orc),
         Format(".npy", _ARRAY_TYPES, _to_npy, _from_npy),
+        Format(".h5", _TABLE_TYPES | _ARRAY_TYPES, _to_hdf5, hdf5.decode),
     )
 }

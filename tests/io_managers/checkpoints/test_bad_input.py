@@ -197,7 +197,7 @@ def test_what_is_not_an_object(store: entrepot.Store, folder: Any) -> None:
         with pytest.raises(entrepot.InvalidArgument):
             store.save(wrong, folder("one"))
     with pytest.raises(entrepot.InvalidArgument, match="format"):
-        store.save(store.put(b"x"), folder("one"), format="csv")  # type: ignore[arg-type]
+        store.save(store.put(b"x"), folder("one"), format="xlsx")  # type: ignore[arg-type]
     assert not Path(folder("one")).exists()
 
 

@@ -19,6 +19,7 @@ pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 pq = pytest.importorskip("pyarrow.parquet")
 csv = pytest.importorskip("pyarrow.csv")
+orc = pytest.importorskip("pyarrow.orc")
 
 COLUMNS = {"n": [1, 2, 3], "text": ["a", "b,c", None]}
 TABLES = {
@@ -32,6 +33,7 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     ".feather": lambda data: pa.ipc.open_file(data).read_all(),
     ".parquet": lambda data: pq.read_table(io.BytesIO(data)),
     ".csv": lambda data: csv.read_csv(io.BytesIO(data)),
+    ".orc": lambda data: orc.read_table(io.BytesIO(data)),
 }
 
 
@@ -96,10 +98,10 @@ def test_the_path_of_a_table_without_a_suffix_says_what_to_add(fs: EntrepotFileS
     store.put(pa.table(COLUMNS), name="table")
     store.put(np.arange(3), name="array")
     with pytest.raises(
-        OSError, match=r"arrow\.table, not bytes: add \.arrow, \.feather, \.parquet or \.csv to its path"
+        OSError, match=r"arrow\.table, not bytes: add \.arrow, \.feather, \.parquet, \.csv, \.orc or \.h5 to its path"
     ):
         fs.open("current/table")
-    with pytest.raises(OSError, match=r"numpy\.ndarray, not bytes: add \.npy to its path"):
+    with pytest.raises(OSError, match=r"numpy\.ndarray, not bytes: add \.npy or \.h5 to its path"):
         fs.open("current/array")
 
 

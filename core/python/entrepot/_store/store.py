@@ -816,7 +816,7 @@ class Store:
         what: Any,
         url: str,
         *,
-        format: Literal["entrepot", "parquet"] = "entrepot",
+        format: Literal["entrepot", "parquet", "arrow", "csv", "orc", "npy", "h5"] = "entrepot",
         incremental: bool = True,
         progress: Callable[[Any], None] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -833,8 +833,8 @@ class Store:
             what: an ObjectID, a list of them, a collection (with its members), or a ``Store``, for its whole session.
             url: the checkpoint's directory: a path, ``file://``, ``s3://``, ``memory://``, or any other fsspec URL. An
                 existing checkpoint is replaced when the new one is complete.
-            format: ``"entrepot"`` preserves every value exactly; ``"parquet"`` writes tables as files that any tool can
-                read.
+            format: ``"entrepot"`` preserves every value exactly; the others write tables (``"parquet"``, ``"arrow"``,
+                ``"csv"``, ``"orc"``, ``"h5"``) or arrays (``"npy"``, ``"h5"``) as files that any tool can read.
             incremental: share data with other checkpoints in the parent directory. If False, this directory is
                 self-contained and everything is written.
             progress: called with an ``entrepot_checkpoints.Progress`` as the save proceeds, from any thread.
@@ -846,7 +846,8 @@ class Store:
         Raises:
             ObjectNotFound: an object is not sealed here.
             ObjectLost: an object's bytes are gone.
-            UnsupportedType: ``format="parquet"``, and a value is not a table or would not survive a round trip.
+            UnsupportedType: another format than ``"entrepot"``, and a value has no such files, or would not survive a
+                round trip.
             InvalidArgument: unknown scheme, driver not installed, or the path is not a directory.
             AccessDenied: no credentials, or no permission to write there.
             StoreFull: the target is full.
