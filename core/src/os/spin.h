@@ -53,7 +53,7 @@ class SpinGate {
 
  private:
   static constexpr std::uint32_t kMaxCredit = 32;
-  static constexpr std::uint32_t kFailureCost = 8;  // successes that offset one failure
+  static constexpr std::uint32_t kFailureCost = 8;     // successes that offset one failure
   static constexpr std::uint32_t kMinRetryAfter = 32;  // waits; doubled before the first
   static constexpr std::uint32_t kMaxRetryAfter = 4096;
 
