@@ -145,7 +145,6 @@ def _round(socket: Path, sealed: dict[bytes, bytes], writers: int) -> Death:
     for oid, value in zip(oids, values, strict=True):
         if value is None or value[0] != (sealed.get(oid) or written[oid]):
             raise RuntimeError(f"object {oid!r} is {'not there' if value is None else 'another'}")
-    del values, value
     for oid in written:
         connection.release(oid)
     for oid in (*written, *(writer.unanswered for writer in load)):  # the next round puts the same IDs
