@@ -35,9 +35,49 @@ TEST(SpinGate, StopsWhenItDoesNotPayAndTriesAgainNowAndThen) {
   EXPECT_GE(at_first, 1);
   EXPECT_LT(at_first, 10);
   const int wary = tries(640, false);
-  EXPECT_GE(wary, 5);
-  EXPECT_LE(wary, 20);
-  EXPECT_GE(tries(640, true), 500);  // one successful retry restores polling
+  EXPECT_GE(wary, 2);
+  EXPECT_LE(wary, 5);
+  EXPECT_GE(tries(5'000, true), 3'000);  // one successful retry restores polling
+}
+
+TEST(SpinGate, TriesTheMoreSeldomTheMoreHaveFailed) {
+  if (cpu_count() < 2) GTEST_SKIP() << "with one CPU there is no polling";
+  SpinGate gate(kMaxNs);
+  int tried = 0;
+  const auto poll = [&](bool outcome) {
+    return gate.poll([&] {
+      ++tried;
+      return outcome;
+    });
+  };
+  const auto waits_until_tried = [&] {
+    const int before = tried;
+    int waits = 0;
+    for (; tried == before && waits < 100'000; ++waits)
+      static_cast<void>(poll(false));
+    return waits;
+  };
+  int last = 0;
+  for (int i = 0; i < 6; ++i) {
+    const int waits = waits_until_tried();
+    EXPECT_GE(waits, last) << i;
+    last = waits;
+  }
+  EXPECT_GT(last, 500);  // far fewer than one in a hundred requests
+  for (int i = 0; i < 20; ++i)
+    last = waits_until_tried();
+  EXPECT_LT(last, 10'000);  // but not never
+  // A success by chance is no reason to try more often.
+  while (!poll(true)) {
+  }
+  static_cast<void>(waits_until_tried());
+  EXPECT_GT(waits_until_tried(), 500);
+  // Many are.
+  for (int i = 0; i < 20'000; ++i)
+    static_cast<void>(poll(true));
+  for (int i = 0; i < 100; ++i)
+    static_cast<void>(poll(false));
+  EXPECT_LT(waits_until_tried(), 200);
 }
 
 TEST(SpinGate, OneFailureInManySuccessesChangesNothing) {
