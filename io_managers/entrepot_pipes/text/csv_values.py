@@ -60,7 +60,8 @@ def _suspicious(block: bytes, batch: pa.RecordBatch, dialect: Dialect) -> bool:
     spellings = rf"(?:\A|[{bounds}])(?:[{blanks}+]|-?0[0-9xXbB]|-0(?:\z|[{bounds}]))|[{blanks}](?:\z|[{bounds}])"
     doubles = [column for column in batch.columns if column.type == pa.float64()]
     if doubles:
-        spellings += r"|[1-9](?:\.?[0-9]){17}"
+        # Bound to the beginning of a field, so that a matcher is in one place of the pattern at a time.
+        spellings += rf"|(?:\A|[{bounds}])-?(?:[1-9][0-9.]{{18}}|0?\.0*[1-9][0-9]{{17}})"
     return matches(block, spellings) or any(_holds_large(column) for column in doubles)
 
 
