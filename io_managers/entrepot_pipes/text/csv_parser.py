@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ from entrepot_pipes.text.dialect import Dialect
 
 # A record is not longer than this; a text without an end of record for so long has stray quotes.
 _LONGEST_RECORD = 64 << 20
+# In the metadata of the schema: the dialect of the text that the columns were parsed from.
+DIALECT_KEY = b"entrepot.dialect"
 
 
 class CsvParser:
@@ -106,7 +109,8 @@ class CsvParser:
             return []
         self._types = self._infer_types(records, columns)
         batch = self._read(records, columns, self._types)
-        self.schema = pa.schema([(name, self._types[at]) for name, at in zip(names, columns, strict=True)])
+        typed = [(name, self._types[at]) for name, at in zip(names, columns, strict=True)]
+        self.schema = pa.schema(typed, metadata={DIALECT_KEY: json.dumps(self.dialect.to_dict())})
         self._pending = bytearray(rest)
         return [self._named(batch)]
 
