@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from entrepot.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from entrepot_pipes.names import PipeName as PipeName
     from entrepot_pipes.export_end import Export as Export
     from entrepot_pipes.import_end import Import as Import
+    from entrepot_pipes.names import PipeName as PipeName
     from entrepot_pipes.pipe import open_export as open_export
     from entrepot_pipes.pipe import open_import as open_import
     from entrepot_pipes.text.dialect import Dialect as Dialect

@@ -38,7 +38,7 @@ class Header:
         """
         if chunk["pipe_format"] != _FORMAT:
             raise VersionMismatch(
-                f"the exporter writes pipes of format {chunk['pipe_format']!r}, and this process reads format {_FORMAT}: "
+                f"the exporter writes pipes of format {chunk['pipe_format']!r}, and this process reads {_FORMAT}: "
                 "use the same version of entrepot at both ends"
             )
         return cls(chunk["form"], chunk["dialect"], chunk["rank"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from entrepot import StreamWriter

@@ -49,7 +49,7 @@ class PipeName:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name.encode()) > _MAX_BYTES:
             raise InvalidArgument(
-                f"a pipe's name has 1 to {_MAX_BYTES} bytes: letters, digits, '_', '-' and '.', with '/' between words, "
+                f"a pipe's name has 1 to {_MAX_BYTES} bytes: letters, digits, '_', '-', '.', and '/' between words, "
                 f"unlike {self.name[:120]!r}"
             )
         if not _QUERY.fullmatch(self.query) or len(self.query.encode()) > _MAX_BYTES:

@@ -242,7 +242,7 @@ def exists(store: Store, pipe: PipeName) -> bool:
 
 
 def list_pipes(store: Store) -> Iterator[tuple[str, Role, int, Record, str]]:
-    """All workers of the session's pipes: pipe, role, rank, record, and the state of its end (a failed one's reason)."""
+    """All workers of the session's pipes: pipe, role, rank, record, and the state of its end, or why that failed."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for key, suffix, state in _session_streams(store):
         found.setdefault(key, {})[suffix] = state

@@ -100,7 +100,7 @@ def test_many_to_many(exporters: int, importers: int, store: entrepot.Store, poo
     for future in written:
         future.result(WAIT)
     found = [future.result(WAIT) for future in read]
-    assert sorted(sum(found, [])) == list(range(1000 * exporters))
+    assert sorted(i for ids in found for i in ids) == list(range(1000 * exporters))
     assert sum(1 for ids in found if not ids) == max(0, importers - exporters)
     assert store.status()["streams"] == []
 
@@ -367,7 +367,8 @@ def test_a_block_of_other_types_arrives_to_the_letter(store: entrepot.Store, poo
 
     def export() -> None:
         with open_export("db://types", store=store, form="text", dialect=Dialect(), timeout=WAIT) as end:
-            end.write_text(text)
+            for start in range(0, len(text), 1 << 18):
+                end.write_text(text[start : start + (1 << 18)])
 
     written = pool.submit(export)
     with open_import("db://types", store=store, timeout=WAIT) as reader:
