@@ -133,6 +133,10 @@ class Export:
             self._writer.abort(reason)
         self._membership.fail(reason)
 
+    def cancel(self, reason: str) -> None:
+        """Let a write or close of another thread, which waits, fail soon with this reason."""
+        self._membership.cancel(reason)
+
     # --- connecting
 
     def _connect(self) -> None:

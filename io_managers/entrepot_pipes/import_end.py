@@ -62,6 +62,11 @@ class Import:
         return self._schema if self._schema is not None else pa.schema([])
 
     @property
+    def ended(self) -> bool:
+        """Whether everything that the exporters wrote was read."""
+        return self._ended and not self._text
+
+    @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._closed
@@ -110,6 +115,10 @@ class Import:
     def close(self) -> None:
         """Stop reading. Before the end, that means giving up, and the exporters fail. Closing twice is harmless."""
         self._close(f"the importer (process {self._membership.record.pid}) stopped reading before the end")
+
+    def cancel(self, reason: str) -> None:
+        """Let a read of another thread, which waits, fail soon with this reason."""
+        self._membership.cancel(reason)
 
     def _close(self, reason: str) -> None:
         if self._closed or self._pid != os.getpid():

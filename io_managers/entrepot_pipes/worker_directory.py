@@ -79,6 +79,7 @@ class Membership:
         self.record = record
         self._presence = stream
         self._writer = stream.writer()
+        self._cancelled = ""  # why; set by another thread, in one step
         self._opposite: Stream | None = None  # the other end's stream, once one of its workers is known
         self.rank = _first_free_rank(store, pipe, role)
         try:
@@ -119,19 +120,25 @@ class Membership:
         """The error that says whom this worker waited for in vain."""
         waited = time.time() - self.record.since
         missing = _ENDS[other(self.role)]
-        which = f"{missing} {rank}" if rank else f"an {missing}"
+        which = f"{missing} {rank + 1}" if rank else f"an {missing}"
         return Timeout(
-            f"pipe {self.pipe.key}: nobody came within {waited:.0f} s: {_ENDS[self.role]} {self.rank} (process "
+            f"pipe {self.pipe.key}: nobody came within {waited:.0f} s: {_ENDS[self.role]} {self.rank + 1} (process "
             f"{self.record.pid}, {self.record.program}) waited for {which}. Start the other program with the same name "
             "and query and in the same store ('entrepot pipe ls' shows who waits), or raise ENTREPOT_PIPE_TIMEOUT"
         )
 
+    def cancel(self, reason: str) -> None:
+        """Let whatever this worker waits for raise ``StreamFailed`` soon; called by another thread."""
+        self._cancelled = reason
+
     def check(self) -> None:
-        """Raise if a worker of either end died or gave up.
+        """Raise if a worker of either end died or gave up, or if this one was cancelled.
 
         Raises:
             StreamFailed, StreamLost: so it is.
         """
+        if self._cancelled:
+            raise StreamFailed(f"pipe {self.pipe.key}: {self._cancelled}")
         try:
             _ = self._presence.ended
             if self._opposite is not None:
@@ -147,6 +154,8 @@ class Membership:
 
     def explained(self, error: StreamFailed) -> StreamFailed:
         """``error`` of any stream of the pipe, with what the worker directory knows about its cause."""
+        if self._cancelled:
+            return error
         states = _streams(self.store, self.pipe)
         for role in (other(self.role), self.role):
             state = states.get(_suffix(role))

@@ -125,19 +125,19 @@ def test_a_name_is_used_again_and_again(store: entrepot.Store, pool: ThreadPoolE
 
 def test_nobody_comes(store: entrepot.Store) -> None:
     export = open_export("db://lonely?query=q7", store=store, timeout=0.2)
-    with pytest.raises(Timeout, match=r"db://lonely\?query=q7.*exporter 0 \(process \d+.* waited for an importer"):
+    with pytest.raises(Timeout, match=r"db://lonely\?query=q7.*exporter 1 \(process \d+.* waited for an importer"):
         export.write(rows(0, 1))
     with pytest.raises(StreamFailed, match=r"an exporter failed.*nobody came"):
         open_import("db://lonely?query=q7", store=store, timeout=0.2)
     reader = open_import("db://lonely?query=q7", store=store, timeout=0.2)
-    with pytest.raises(Timeout, match=r"importer 0 .* waited for an exporter"):
+    with pytest.raises(Timeout, match=r"importer 1 .* waited for an exporter"):
         next(reader)
 
 
 def test_another_exporter_does_not_come(store: entrepot.Store, pool: ThreadPoolExecutor) -> None:
     written = pool.submit(export_rows, "db://half?workers=2", 0, 10, store)
     with (
-        pytest.raises(Timeout, match=r"waited for exporter 1"),
+        pytest.raises(Timeout, match=r"waited for exporter 2"),
         open_import("db://half", store=store, timeout=1.0) as reader,
     ):
         for _ in reader:
