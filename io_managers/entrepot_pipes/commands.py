@@ -40,7 +40,7 @@ def add_subcommands(subparsers: SubParsers) -> None:
     run.add_argument(
         "--dialect",
         metavar="JSON",
-        help='dialect of the text in the FIFOs, such as \'{"delimiter": "|"}\' (default: an exporter\'s as it shows; an '
+        help='dialect of the text in the FIFOs, such as {"delimiter": "|"} (default: an exporter\'s as it shows; an '
         "importer's as the exporter's, or CSV with a header)",
     )
     run.add_argument(

@@ -261,8 +261,8 @@ def list_pipes(store: Store) -> Iterator[tuple[str, Role, int, Record, str]]:
         key, _, rest = name.removeprefix(PREFIX).rpartition("#")
         for role in roles:
             word, _, rank = rest.partition(".")
-            state = found.get(key, {}).get(_suffix(role))
-            if word != role or state is None:
+            state = found.get(key, {}).get(_suffix(role), {})
+            if word != role or not state:
                 continue
             with suppress(ObjectNotFound):  # removed meanwhile
                 record = Record(**store.get(records[name]))

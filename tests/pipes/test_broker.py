@@ -83,7 +83,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def read_rows(name: str, store: entrepot.Store) -> list[dict[str, Any]]:
     with open_import(name, store=store, timeout=WAIT) as reader:
-        return pa.Table.from_batches(list(reader), reader.schema).to_pylist()
+        rows: list[dict[str, Any]] = pa.Table.from_batches(list(reader), reader.schema).to_pylist()
+    return rows
 
 
 def test_text_from_one_connection_to_another(connect: Connect) -> None:

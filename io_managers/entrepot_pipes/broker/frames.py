@@ -121,8 +121,8 @@ class FrameSocket:
         return int(length)
 
     def _read(self, length: int) -> bytes:
-        data = self._input.read(length)
-        if data is None or len(data) < length:
+        data: bytes = self._input.read(length)
+        if len(data) < length:
             raise ConnectionEnded("the connection ended in the middle of the data")
         return data
 

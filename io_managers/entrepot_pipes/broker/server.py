@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from entrepot import Store
@@ -81,10 +82,8 @@ class Broker:
 
     @staticmethod
     def _shut(connection: socket.socket) -> None:
-        try:
+        with suppress(OSError):  # it ended by itself
             connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it ended by itself
 
     def __enter__(self) -> Broker:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import socket
 import struct
+from contextlib import suppress
 
 import pyarrow as pa
 from entrepot import Store
@@ -118,10 +119,8 @@ def _send(stream: FrameSocket, reader: Import, first: bytes, schema: pa.Schema |
 
 
 def _answer_error(stream: FrameSocket, error: Exception) -> None:
-    try:
+    with suppress(OSError):  # the program is gone
         stream.send_line({"ok": False, "error": type(error).__name__, "message": str(error)})
-    except OSError:
-        pass  # the program is gone
 
 
 def _peer_pid(connection: socket.socket) -> int:
