@@ -47,13 +47,13 @@ def test_the_program_finds_store_broker_and_folder(run_pipe: Any, store: entrepo
     folder = tmp_path / "reserved"
     script = (
         "import os, json, stat; e = os.environ; s = e['ENTREPOT_PIPES_SOCKET'];"
-        "print(json.dumps([e['ENTREPOT_ADDRESS'], e['ENTREPOT_SCOPE'], e['ENTREPOT_SESSION'], e['ENTREPOT_PIPES_FOLDER'],"
-        " e['ENTREPOT_PIPE_TIMEOUT'], stat.S_ISSOCK(os.stat(s).st_mode), oct(os.stat(os.path.dirname(s)).st_mode), s]))"
+        "names = ['ADDRESS', 'SCOPE', 'SESSION', 'PIPES_FOLDER', 'PIPE_TIMEOUT'];"
+        "print(json.dumps([*(e['ENTREPOT_' + n] for n in names), "
+        "stat.S_ISSOCK(os.stat(s).st_mode), oct(os.stat(os.path.dirname(s)).st_mode), s]))"
     )
     with entrepot.connect(store.address, scope="sc", session="se"):
-        run = run_pipe(
-            "--scope", "sc", "--session", "se", "--folder", str(folder), "--timeout", "7", "--", sys.executable, "-c", script
-        )  # fmt: skip
+        options = ["--scope", "sc", "--session", "se", "--folder", str(folder), "--timeout", "7"]
+        run = run_pipe(*options, "--", sys.executable, "-c", script)
         output, _ = run.communicate(timeout=WAIT)
     assert run.returncode == 0, output
     *found, socket = json.loads(output)
@@ -98,9 +98,7 @@ def test_a_file_in_the_fifos_place_is_kept(run_pipe: Any, tmp_path: Path) -> Non
 
 
 def test_signals_are_forwarded(run_pipe: Any) -> None:
-    run = run_pipe(
-        "--", "sh", "-c", "trap 'echo got it; exit 5' TERM; echo ready; while :; do read x < $0; done", "/dev/zero"
-    )
+    run = run_pipe("--", "sh", "-c", "trap 'echo got it; exit 5' TERM; echo ready; sleep 60 & wait")
     assert run.stdout.readline() == "ready\n"
     run.send_signal(signal.SIGTERM)
     output, _ = run.communicate(timeout=WAIT)

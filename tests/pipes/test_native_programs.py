@@ -150,7 +150,8 @@ def test_a_program_that_reads_only_the_beginning(store: entrepot.Store, pipe_run
 
 
 def test_fifos_of_several_workers(store: entrepot.Store, pipe_run: PipeRun, tmp_path: Path) -> None:
-    script = "for w in 0 1 2; do printf 'id\\n%d\\n' $w > $F/__reserved__m@workers=3.$w & done; wait"
+    script = "F=$ENTREPOT_PIPES_FOLDER\n"
+    script += "for w in 0 1 2; do printf 'id\\n%d\\n' $w > $F/__reserved__m@workers=3.$w & done; wait"
     exporter = pipe_run("--folder", str(tmp_path / "f"), "--export", "db://m?workers=3", "--", "sh", "-c", script)
     with open_import("db://m", store=store, timeout=WAIT) as reader:
         assert sorted(i for batch in reader for i in batch["id"].to_pylist()) == [0, 1, 2]
