@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,22 @@ def test_children_have_the_hooks_too() -> None:
     inner = "import builtins; print(type(builtins.open).__name__)"
     code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {inner!r}], check=True)"
     assert python(code, hooked_environment(dict(os.environ))) == "FunctionWrapper\n"
+
+
+def test_pipe_run_loads_the_hooks() -> None:
+    """Two unmodified programs, each under ``entrepot pipe run``."""
+    name = f"db://run-{uuid.uuid4().hex[:12]}"
+    run = [sys.executable, "-m", "entrepot", "pipe", "run", "--", sys.executable, "-c"]
+    write = f"import pandas as pd\npd.DataFrame({{'a': [1, 2], 's': ['x y', 'zz']}}).to_csv({name!r}, index=False)"
+    read = f"import duckdb\nprint(duckdb.sql(\"FROM read_csv('{name}')\").fetchall())"
+    writing = subprocess.Popen([*run, write])
+    try:
+        reading = subprocess.run([*run, read], stdout=subprocess.PIPE, text=True, timeout=WATCHDOG_SECONDS, check=True)
+        assert writing.wait(WATCHDOG_SECONDS) == 0
+    finally:
+        writing.kill()
+        writing.wait(WATCHDOG_SECONDS)
+    assert reading.stdout == "[(1, 'x y'), (2, 'zz')]\n"
 
 
 def test_ordinary_files_are_as_before(tmp_path: Path) -> None:
