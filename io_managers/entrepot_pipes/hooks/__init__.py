@@ -1,0 +1,1 @@
+"""Python programs as they are: functions that open files take reserved names for the ends of pipes."""
