@@ -67,6 +67,15 @@ def test_without_a_gateway_reads_stay_local_and_say_so(cluster: Any) -> None:
         host.store.publish(oid)
     with pytest.raises(StoreUnavailable, match="has no gateway"):
         host.store.migrate(oid, "b")
+    with pytest.raises(ObjectNotFound, match="no object has the name 'absent'") as caught:
+        host.store.get_by_name("absent")
+    assert "other stores" not in str(caught.value)
+    host.start_gateway()
+    host.kill_gateway()
+    with pytest.raises(
+        ObjectNotFound, match="'absent'.* other stores could not be asked: the store's gateway .* ended"
+    ):
+        host.store.get_by_name("absent")
 
 
 def test_a_lost_instance_is_named_with_the_time(two_hosts: Any, wait_until: Callable[..., None]) -> None:
@@ -160,6 +169,8 @@ def test_a_directory_that_is_away(two_hosts: Any, cluster: Any, wait_until: Call
         began = time.monotonic()
         with pytest.raises(ObjectNotFound, match="could not be fetched from another one"):
             b.store.get(oid)
+        with pytest.raises(ObjectNotFound, match="'named'.* other stores could not be asked: the directory"):
+            b.store.get_by_name("named")
         with pytest.raises(DirectoryUnavailable):
             b.store.locate(oid)
         assert time.monotonic() - began < 30
@@ -208,6 +219,6 @@ def test_a_gateway_leaves_though_its_store_stands_still(two_hosts: Any, cluster:
         a.signal_gateway(signal.SIGTERM)
         assert a.wait_gateway() == LATE
         assert cluster.instances() == {"b": True}
-        assert "has not come to its end in 10 s" in a.log
+        assert "has not come to its end in 5 s" in a.log
     finally:
         os.kill(pid, signal.SIGCONT)
