@@ -73,7 +73,7 @@ def test_without_a_gateway_reads_stay_local_and_say_so(cluster: Any) -> None:
     host.start_gateway()
     host.kill_gateway()
     with pytest.raises(
-        ObjectNotFound, match="'absent'.* other stores could not be asked: the store's gateway .* ended"
+        ObjectNotFound, match=r"'absent'.* other stores could not be asked: the store's gateway .* ended"
     ):
         host.store.get_by_name("absent")
 
@@ -169,7 +169,7 @@ def test_a_directory_that_is_away(two_hosts: Any, cluster: Any, wait_until: Call
         began = time.monotonic()
         with pytest.raises(ObjectNotFound, match="could not be fetched from another one"):
             b.store.get(oid)
-        with pytest.raises(ObjectNotFound, match="'named'.* other stores could not be asked: the directory"):
+        with pytest.raises(ObjectNotFound, match=r"'named'.* other stores could not be asked: the directory"):
             b.store.get_by_name("named")
         with pytest.raises(DirectoryUnavailable):
             b.store.locate(oid)
