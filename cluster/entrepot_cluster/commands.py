@@ -189,12 +189,12 @@ def _settings(arguments: argparse.Namespace) -> GatewaySettings:
     return settings.GatewaySettings(
         directory=_directory(arguments),
         address=arguments.address,
-        listen=arguments.listen or settings.DEFAULT_LISTEN,
-        advertise=(arguments.advertise,) if arguments.advertise else (),
+        listen=settings.DEFAULT_LISTEN if arguments.listen is None else arguments.listen,
+        advertise=() if arguments.advertise is None else (arguments.advertise,),
         host=arguments.host,
         security=_security(arguments),
         compression=arguments.compression,
-        lease_seconds=arguments.lease_seconds or settings.LEASE_SECONDS,
+        lease_seconds=settings.LEASE_SECONDS if arguments.lease_seconds is None else arguments.lease_seconds,
     )
 
 
