@@ -57,6 +57,23 @@ def test_a_gateway_that_does_not_respond_is_waited_for_ten_seconds(two_hosts: An
     wait_until(answers, "the gateway to serve again")
 
 
+@pytest.mark.exhaustive
+def test_a_host_that_is_silent_is_asked_once(cluster: Any) -> None:
+    a, b = cluster.host("a", "--lease-seconds", "600"), cluster.host("b")
+    for value in ("first", "second"):  # the connection of the first one may be open then
+        oid = a.store.put(value)
+        a.store.publish(oid)
+        if value == "first":
+            assert b.store.get(oid) == value
+    os.kill(a.gateway_pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ObjectLost, match="10 s") as caught:
+            b.store.get(oid)
+    finally:
+        os.kill(a.gateway_pid, signal.SIGCONT)
+    assert "; " not in str(caught.value), "there is one reason, of one attempt"
+
+
 def test_without_a_gateway_reads_stay_local_and_say_so(cluster: Any) -> None:
     host = cluster.host("a", gateway=False)
     oid = host.store.put(1)
