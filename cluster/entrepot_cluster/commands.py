@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument
 
 from entrepot_cluster import drain_command
+from entrepot_cluster.patient_output import patient_output
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -77,7 +79,14 @@ def add_subcommands(subparsers: SubParsers) -> None:
 def run_gateway(arguments: argparse.Namespace) -> int:
     """``entrepot gateway``."""
     if arguments.keep_running:
-        return _keep_running()
+        with patient_output():
+            return _keep_running()
+    settings = _settings(arguments)
+    with patient_output() as drain:
+        return _run_gateway(settings, drain)
+
+
+def _run_gateway(settings: GatewaySettings, drain: Callable[[], None]) -> int:
     from entrepot.errors import EntrepotError, ObjectExists, VersionMismatch
 
     from entrepot_cluster.directory.errors import ClusterMismatch, InstanceSuperseded
@@ -86,10 +95,9 @@ def run_gateway(arguments: argparse.Namespace) -> int:
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("entrepot").setLevel(logging.WARNING)
-    settings = _settings(arguments)
     try:
         gateway = Gateway(settings)
-        timely_exit = TimelyExit(gateway.leave)
+        timely_exit = TimelyExit(gateway.leave, drain)
 
         def stop(*_: object) -> None:
             gateway.stop()
@@ -181,12 +189,12 @@ def _settings(arguments: argparse.Namespace) -> GatewaySettings:
     return settings.GatewaySettings(
         directory=_directory(arguments),
         address=arguments.address,
-        listen=arguments.listen or settings.DEFAULT_LISTEN,
-        advertise=(arguments.advertise,) if arguments.advertise else (),
+        listen=settings.DEFAULT_LISTEN if arguments.listen is None else arguments.listen,
+        advertise=() if arguments.advertise is None else (arguments.advertise,),
         host=arguments.host,
         security=_security(arguments),
         compression=arguments.compression,
-        lease_seconds=arguments.lease_seconds or settings.LEASE_SECONDS,
+        lease_seconds=settings.LEASE_SECONDS if arguments.lease_seconds is None else arguments.lease_seconds,
     )
 
 

@@ -26,6 +26,7 @@ from entrepot.errors import (
     ObjectNotFound,
     StoreFull,
     StoreUnavailable,
+    Timeout,
 )
 from entrepot.ids import ObjectID
 from entrepot.origins import Life, Role
@@ -364,6 +365,8 @@ class Fetcher:
                 candidate.failure = error
                 continue
             candidate.errors.append(error or ObjectLost("it was not received"))
+            if isinstance(error, Timeout):  # it would be silent about another generation, too
+                candidate.places = [each for each in candidate.places if each.instance.id != place.instance.id]
             if not candidate.places:
                 candidate.failure = _failure(candidate, place.instance)
 

@@ -72,6 +72,7 @@ class Gateway:
     Raises:
         StoreUnavailable: the store cannot be reached, or the address to listen on is in use.
         InvalidArgument: a setting is wrong.
+        AccessDenied: a certificate, key or token cannot be read.
 
     Attributes:
         address: ``host:port`` under which other gateways reach it.
@@ -79,6 +80,7 @@ class Gateway:
 
     def __init__(self, settings: GatewaySettings) -> None:
         name = cluster_name(settings.directory)
+        settings.security.check_files()
         self._store = entrepot.connect(settings.address, scope="default", session="", durable=False)
         identity = Identity(name, self._store.instance_id)
         self._sessions = SessionStores(self._store.address)

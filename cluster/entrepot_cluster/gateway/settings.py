@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from entrepot.errors import InvalidArgument
+
+from entrepot_cluster.transport.addresses import split_address
 from entrepot_cluster.transport.compression import AUTO
 from entrepot_cluster.transport.security import TransportSecurity
 
 DEFAULT_LISTEN = "127.0.0.1:0"
 LEASE_SECONDS = 10.0
+MAX_LEASE_SECONDS = 86_400.0  # a lost instance is forgotten after a day
+MAX_HOST_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,10 @@ class GatewaySettings:
         security: TLS and token. Default: none, and loopback addresses only.
         compression: ``"auto"``: objects are sent compressed where that makes them arrive earlier; ``"off"``: never.
             Default: auto.
-        lease_seconds: how long after its last sign of life the instance counts as lost. Default: 10.
+        lease_seconds: how long after its last sign of life the instance counts as lost, 1 to 86,400. Default: 10.
+
+    Raises:
+        InvalidArgument: a setting is wrong.
     """
 
     directory: str
@@ -35,3 +43,23 @@ class GatewaySettings:
     security: TransportSecurity = field(default_factory=TransportSecurity)
     compression: str = AUTO
     lease_seconds: float = LEASE_SECONDS
+
+    def __post_init__(self) -> None:
+        for address in self.advertise:
+            _, port = split_address(address)
+            if not port:
+                raise InvalidArgument(f"other gateways cannot reach this one at port 0, so {address!r} is no address")
+        if self.host is not None:
+            _check_host(self.host)
+        if not 1 <= self.lease_seconds <= MAX_LEASE_SECONDS:  # nan neither
+            raise InvalidArgument(
+                f"a lease must last 1 to {MAX_LEASE_SECONDS:g} seconds, but got {self.lease_seconds:g}"
+            )
+
+
+def _check_host(host: str) -> None:
+    is_text = host.isprintable() and not host[:1].isspace() and not host[-1:].isspace()
+    if not host or not is_text or len(host.encode("utf-8", "replace")) > MAX_HOST_BYTES:
+        raise InvalidArgument(
+            f"the name of a host must be 1 to {MAX_HOST_BYTES} bytes of printable text, not {host[:100]!r}"
+        )

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 
-END_SECONDS = 10.0  # containers are killed after 30
+END_SECONDS = 5.0  # leaving the cluster may take another five, and all of it should take ten
 LATE = 3  # exit code
 
 _log = logging.getLogger(__name__)
@@ -25,14 +25,16 @@ class TimelyExit:
 
     Args:
         leave: leaves the cluster; called if the end takes too long.
+        drain: waits for the last lines of the log, for a limited time; called after that.
     """
 
-    def __init__(self, leave: Callable[[], None]) -> None:
+    def __init__(self, leave: Callable[[], None], drain: Callable[[], None]) -> None:
         self._leave = leave
+        self._drain = drain
         self._begun = False  # of the main thread, where signal handlers run too
 
     def begin(self) -> None:
-        """The process should end by itself from now on; if it has not in ten seconds, end it."""
+        """The process should end by itself from now on; if it has not in five seconds, end it."""
         if self._begun:
             return
         self._begun = True
@@ -50,5 +52,5 @@ class TimelyExit:
         try:
             self._leave()
         finally:
-            logging.shutdown()
+            self._drain()
             os._exit(LATE)

@@ -68,8 +68,19 @@ class TransportSecurity:
             return
         raise InvalidArgument(
             f"the gateway's address {host} can be reached from other hosts, and neither TLS nor a token is configured: "
-            "configure one of them, use a loopback address, or allow it with insecure=True"
+            "configure one of them, use a loopback address, or allow it (--insecure, insecure=True)"
         )
+
+    def check_files(self) -> None:
+        """Check that the files can be used now, so that a mistake is seen before the first connection.
+
+        Raises:
+            AccessDenied: one of them cannot be read, or does not hold what it should.
+        """
+        self.token()
+        if self.tls is not None:
+            for server in (False, True):
+                self._contexts.context(self.tls, server=server)
 
     def token(self) -> bytes | None:
         """The token as it is in its file now; None: no token is configured.

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from types import TracebackType
 
-from entrepot.errors import EntrepotError, InvalidArgument, StoreFull, StoreUnavailable
+from entrepot.errors import EntrepotError, InvalidArgument, StoreFull, StoreUnavailable, Timeout
 
 from entrepot_cluster.transport.addresses import resolve, split_address
 from entrepot_cluster.transport.compression import AUTO, OFF, check_setting
@@ -23,6 +23,7 @@ from entrepot_cluster.transport.serving import ServerConnection, Services
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.5
+HANDSHAKE_SECONDS = 1.0  # after which a connection in the handshake gives way to a new one, if there are too many
 _TURNED_AWAY = 8  # connections beyond the limit that are told so at the same time; others are closed at once
 
 
@@ -38,7 +39,8 @@ class GatewayServer:
         source: where the objects are read.
         requests: what it does for its peers beside that; default: it refuses.
         security: default: loopback addresses only, without any check.
-        max_connections: at the same time, those in the handshake included. Default: 256.
+        max_connections: at the same time, those in the handshake included. Beyond it, the oldest that has been in the
+            handshake for a second is ended; if there is none, the new one is refused. Default: 256.
         max_pinned_bytes: of large objects that are kept open for peers that read them. Default: 4 GiB. A batch of small
             ones, of at most 2 MiB, is held in addition by each connection that is sending it.
         progress_seconds: how long to wait for the next byte of a peer that is sending or being sent something, and for
@@ -83,7 +85,8 @@ class GatewayServer:
         self._pins = PinnedObjects(source, max_pinned_bytes, progress_seconds)
         self._services = Services(source, self._pins, requests, progress_seconds, work_seconds)
         self._lock = threading.Lock()
-        self._links: dict[Link | socket.socket, ServerConnection | None] = {}  # open connections; guarded by _lock
+        # Open connections, oldest first, and since when they are in the handshake; guarded by _lock.
+        self._links: dict[Link | socket.socket, ServerConnection | float] = {}
         self._threads: set[threading.Thread] = set()  # that serve them; guarded by _lock
         self._closing = threading.Event()
         host, port = split_address(address)
@@ -147,6 +150,8 @@ class GatewayServer:
                 continue
             peer = f"{address[0]}:{address[1]}"
             with self._lock:
+                if len(self._links) >= self._max_connections:
+                    self._give_up_oldest_handshake()
                 count = len(self._links)
                 if count >= self._max_connections + _TURNED_AWAY or self._closing.is_set():
                     connection.close()
@@ -157,9 +162,20 @@ class GatewayServer:
                     name=f"gateway-{peer}",
                     daemon=True,
                 )
-                self._links[connection] = None
+                self._links[connection] = time.monotonic()
                 self._threads.add(thread)
             thread.start()
+
+    def _give_up_oldest_handshake(self) -> None:
+        """End a connection that has been silent since it was opened, if there is one: whoever made it may be anybody.
+
+        Needs _lock.
+        """
+        for link, state in self._links.items():
+            if isinstance(state, float) and time.monotonic() - state > HANDSHAKE_SECONDS:
+                del self._links[link]
+                _interrupt(link)
+                return
 
     def _run(self, connection: socket.socket, peer: str, beyond_limit: bool) -> None:
         link: Link | None = None
@@ -191,9 +207,10 @@ class GatewayServer:
 
     def _replace(self, old: socket.socket, new: socket.socket | Link) -> socket.socket:
         with self._lock:
-            self._links.pop(old, None)
-            self._links[new] = None
-        if self._closing.is_set():
+            since = self._links.pop(old, None)
+            if since is not None:
+                self._links[new] = since
+        if since is None or self._closing.is_set():  # given up meanwhile
             _interrupt(new)
         return old if isinstance(new, Link) else new
 
@@ -209,6 +226,11 @@ class GatewayServer:
             peer = welcome(link, self._identity, self._security)
         connection = ServerConnection(link, self._services, peer.codecs if self._packs else ())
         with self._lock:
+            if link not in self._links:
+                raise Timeout(
+                    f"its handshake had not ended in {HANDSHAKE_SECONDS:g} s when there were {self._max_connections} "
+                    "connections"
+                )
             self._links[link] = connection
         connection.serve(self._idle_seconds)
 
@@ -216,7 +238,7 @@ class GatewayServer:
         last_idle_check = time.monotonic()
         while not self._closing.wait(_TICK_SECONDS):
             with self._lock:
-                connections = [connection for connection in self._links.values() if connection is not None]
+                connections = [each for each in self._links.values() if isinstance(each, ServerConnection)]
             for connection in connections:
                 connection.tell_working()
             if time.monotonic() - last_idle_check > 1:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import entrepot
 import pytest
@@ -92,3 +95,34 @@ def test_half_of_tls_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: P
     code = main(["gateway", "--cluster", "embedded:///tmp/x", "--tls-cert", str(tmp_path / "c")])
     assert code != 0
     assert "TLS needs all of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--lease-seconds", "0"], "a lease must last 1 to 86400 seconds, but got 0"),
+        (["--lease-seconds", "nan"], "but got nan"),
+        (["--lease-seconds", "1e300"], "but got 1e+300"),
+        (["--advertise", "here"], "is host:port"),
+        (["--advertise", "10.0.0.5:0"], "at port 0"),
+        (["--host", ""], "name of a host must be"),
+        (["--host", "a\nb"], "not 'a\\nb'"),
+        (["--host", "\udc80"], "name of a host must be"),
+        (["--host", "x" * 256], "name of a host must be"),
+        (["--listen", ""], "is host:port"),
+        (["--listen", "0.0.0.0:0"], "allow it (--insecure"),
+        (["--token-file", "/nowhere"], "the token of the cluster cannot be read"),
+        (["--token-file", "/dev/null"], "has 0 bytes"),
+        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere", "--tls-ca", "/nowhere"], "cannot be used"),
+    ],
+)
+def test_options_that_can_never_work_are_refused(
+    daemon: Any, socket_folder: Path, options: list[str], error: str
+) -> None:
+    command = ["gateway", "--address", daemon.address, "--cluster", f"embedded://{socket_folder}/test", *options]
+    ended = subprocess.run(
+        [sys.executable, "-m", "entrepot", *command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode != 0
+    assert error in ended.stderr
+    assert "Traceback" not in ended.stderr

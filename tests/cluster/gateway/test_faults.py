@@ -57,6 +57,23 @@ def test_a_gateway_that_does_not_respond_is_waited_for_ten_seconds(two_hosts: An
     wait_until(answers, "the gateway to serve again")
 
 
+@pytest.mark.exhaustive
+def test_a_host_that_is_silent_is_asked_once(cluster: Any) -> None:
+    a, b = cluster.host("a", "--lease-seconds", "600"), cluster.host("b")
+    for value in ("first", "second"):  # the connection of the first one may be open then
+        oid = a.store.put(value)
+        a.store.publish(oid)
+        if value == "first":
+            assert b.store.get(oid) == value
+    os.kill(a.gateway_pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ObjectLost, match="10 s") as caught:
+            b.store.get(oid)
+    finally:
+        os.kill(a.gateway_pid, signal.SIGCONT)
+    assert "; " not in str(caught.value), "there is one reason, of one attempt"
+
+
 def test_without_a_gateway_reads_stay_local_and_say_so(cluster: Any) -> None:
     host = cluster.host("a", gateway=False)
     oid = host.store.put(1)
@@ -67,6 +84,15 @@ def test_without_a_gateway_reads_stay_local_and_say_so(cluster: Any) -> None:
         host.store.publish(oid)
     with pytest.raises(StoreUnavailable, match="has no gateway"):
         host.store.migrate(oid, "b")
+    with pytest.raises(ObjectNotFound, match="no object has the name 'absent'") as caught:
+        host.store.get_by_name("absent")
+    assert "other stores" not in str(caught.value)
+    host.start_gateway()
+    host.kill_gateway()
+    with pytest.raises(
+        ObjectNotFound, match=r"'absent'.* other stores could not be asked: the store's gateway .* ended"
+    ):
+        host.store.get_by_name("absent")
 
 
 def test_a_lost_instance_is_named_with_the_time(two_hosts: Any, wait_until: Callable[..., None]) -> None:
@@ -160,6 +186,8 @@ def test_a_directory_that_is_away(two_hosts: Any, cluster: Any, wait_until: Call
         began = time.monotonic()
         with pytest.raises(ObjectNotFound, match="could not be fetched from another one"):
             b.store.get(oid)
+        with pytest.raises(ObjectNotFound, match=r"'named'.* other stores could not be asked: the directory"):
+            b.store.get_by_name("named")
         with pytest.raises(DirectoryUnavailable):
             b.store.locate(oid)
         assert time.monotonic() - began < 30
@@ -208,6 +236,6 @@ def test_a_gateway_leaves_though_its_store_stands_still(two_hosts: Any, cluster:
         a.signal_gateway(signal.SIGTERM)
         assert a.wait_gateway() == LATE
         assert cluster.instances() == {"b": True}
-        assert "has not come to its end in 10 s" in a.log
+        assert "has not come to its end in 5 s" in a.log
     finally:
         os.kill(pid, signal.SIGCONT)

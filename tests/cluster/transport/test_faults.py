@@ -368,6 +368,25 @@ def test_connections_are_bounded(source: entrepot.Store, sink: entrepot.Store, s
     links[1].close()
 
 
+def test_connections_that_say_nothing_give_way_to_peers(
+    source: entrepot.Store, sink: entrepot.Store, serve: Serve, connect: Connect
+) -> None:
+    server = serve(max_connections=3, progress_seconds=120.0)
+    silent = [_connected(server) for _ in range(3)]
+    oid = source.put(np.full(LARGE, 1, dtype=np.uint8))
+    peer = connect(server.address, connections=1)
+    while True:  # until they have been silent for long enough
+        try:
+            peer.ping()
+            break
+        except StoreFull:
+            continue
+    assert not _errors(fetch(peer, _wanted(oid), StoreSink(sink)))
+    assert server.connections <= 3
+    for connection in silent:
+        connection.close()
+
+
 def test_a_server_that_closes_ends_its_connections(source: entrepot.Store, serve: Serve, connect: Connect) -> None:
     server = serve()
     peer = connect(server.address)

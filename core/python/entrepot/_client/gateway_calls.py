@@ -39,6 +39,7 @@ PUBLISH = "publish"
 MIGRATE = "migrate"
 PREFETCH = "prefetch"
 STREAM = "stream"  # about streams of the cluster; see entrepot._streams.relays
+NO_GATEWAY = "this store has no gateway"  # how the error of a call begins in a store that is in no cluster
 PUBLISH_IDS = 10_000  # in one call
 FETCH_LIVES_IDS = 4096
 PUBLISH_REPLICAS = "publish_replicas"
@@ -115,20 +116,31 @@ def prefetch_lives(raw: _core.Client, lives: Sequence[tuple[ObjectID, Life]]) ->
             call(raw, PREFETCH_LIVES, [[oid.binary, *life] for oid, life in lives[begin : begin + FETCH_LIVES_IDS]], 0)
 
 
-def resolve_elsewhere(
-    raw: _core.Client, scope: str, session: str, name: str, timeout: float
-) -> tuple[ObjectID | None, bool]:
-    """Look a name up in other stores, and fetch what it is bound to there.
+class ResolvedElsewhere(NamedTuple):
+    """What other stores know of a name.
 
-    Returns:
-        the ID that it has here now, or None if nothing is known; and whether it makes sense to ask again.
+    Attributes:
+        oid: the ID that the object has here now; None: nothing is known.
+        ask_again: whether it makes sense to ask again.
+        why_unknown: why other stores could not be asked.
     """
+
+    oid: ObjectID | None = None
+    ask_again: bool = True
+    why_unknown: str = ""
+
+
+def resolve_elsewhere(raw: _core.Client, scope: str, session: str, name: str, timeout: float) -> ResolvedElsewhere:
+    """Look a name up in other stores, and fetch what it is bound to there."""
     try:
-        return ObjectID(call(raw, RESOLVE, [scope, session, name], timeout)), True
-    except (ObjectNotFound, DirectoryUnavailable, Timeout):
-        return None, True
-    except (StoreUnavailable, VersionMismatch):
-        return None, False
+        return ResolvedElsewhere(ObjectID(call(raw, RESOLVE, [scope, session, name], timeout)))
+    except (ObjectNotFound, Timeout):
+        return ResolvedElsewhere()
+    except DirectoryUnavailable as error:
+        return ResolvedElsewhere(why_unknown=str(error))
+    except (StoreUnavailable, VersionMismatch) as error:
+        is_alone = str(error).startswith(NO_GATEWAY)  # the code is the same if there is one that does not respond
+        return ResolvedElsewhere(ask_again=False, why_unknown="" if is_alone else str(error))
 
 
 def prefetch(raw: _core.Client, oids: list[bytes]) -> None:

@@ -232,16 +232,19 @@ class DirectObjects(ObjectAccess):
         checked_name(name)
         asks = checked_boolean("remote", remote)
         step = min(wait, FIRST_WAIT_SECONDS) if asks else wait
+        why_unknown = ""
         while True:
             try:
                 return ObjectID(raw.resolve_name(session.number, name, step))
             except (ObjectNotFound, Timeout) as error:  # not kept: it would keep the callers' variables
                 left = end - time.monotonic()
                 if asks and (wait == 0 or left > 0):
-                    fetched, asks = resolve_elsewhere(raw, session.scope, session.name, name, left if wait else 0)
-                    if fetched is not None:
-                        return fetched
-                    left = end - time.monotonic()
+                    elsewhere = resolve_elsewhere(raw, session.scope, session.name, name, left if wait else 0)
+                    if elsewhere.oid is not None:
+                        return elsewhere.oid
+                    asks, why_unknown, left = elsewhere.ask_again, elsewhere.why_unknown, end - time.monotonic()
+                if wait == 0 and why_unknown:
+                    raise ObjectNotFound(f"{error} here, and other stores could not be asked: {why_unknown}") from None
                 if wait == 0 or (left <= 0 and isinstance(error, Timeout)):
                     raise
                 if left <= 0:
