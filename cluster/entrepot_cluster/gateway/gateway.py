@@ -13,6 +13,7 @@ Parts::
        ├────── StreamCalls ── RemoteWriter, RemoteReader      streams of other stores, for this one's clients
        └────── HomeRequests ── HomeEnds                       streams of this store, for other gateways
        ├────── Replication                                    copies that its sessions ask for
+       ├────── LossMarks                                      what refers to lost objects
        └────── Migration ── Draining                          what is moved to other stores
 """
 
@@ -33,6 +34,7 @@ from entrepot_cluster.gateway.collection_requests import CollectionRequests
 from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
 from entrepot_cluster.gateway.draining import Draining
 from entrepot_cluster.gateway.fetcher import Fetcher
+from entrepot_cluster.gateway.loss_marks import LossMarks
 from entrepot_cluster.gateway.membership import Membership
 from entrepot_cluster.gateway.migration import Migration
 from entrepot_cluster.gateway.moving_objects import MovingObjects
@@ -101,7 +103,10 @@ class Gateway:
             self._peers,
             self._publication,
         )
-        collections = CollectionRequests(self._store, self._sessions, self._peers, self._publication, unrecorded)
+        self._losses = LossMarks(self._store, self._sessions, self._directory, self._peers)
+        collections = CollectionRequests(
+            self._store, self._sessions, self._peers, self._publication, unrecorded, self._losses
+        )
         self._server = GatewayServer(
             settings.listen,
             identity,
@@ -135,6 +140,7 @@ class Gateway:
             self._store, self._sessions, self._directory, self._peers, self._source, self.address
         )
         self._publication.when_published = self._replication.published
+        self._publication.when_listed = self._losses.listed
         migration = Migration(
             self._store, self._directory, self._peers, self._source, moving, self._replication, self.address
         )
@@ -182,6 +188,7 @@ class Gateway:
             self._publication.start()
             self._home_ends.start()
             self._replication.start()
+            self._losses.start()
             while not self._stopping.is_set():
                 try:
                     calls = raw.next_calls(CALLS_AT_ONCE, POLL_SECONDS)
@@ -242,6 +249,7 @@ class Gateway:
         self._streams.close()
         self._home_ends.stop()
         self._replication.stop()
+        self._losses.stop()
         self._publication.stop()
         self._membership.stop(depart=self._failure is None)
         self._calls.close()

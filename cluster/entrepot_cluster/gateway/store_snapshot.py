@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from entrepot import inventory, raw_objects
+from entrepot._client.lost_marks import recorded_mark
 from entrepot.ids import ObjectID
 from entrepot.origins import recorded_copy
 
@@ -15,7 +16,7 @@ from entrepot_cluster.gateway.published import OWN_PREFIX, Snapshot, place_entry
 from entrepot_cluster.gateway.stale_records import StaleRecords
 
 if TYPE_CHECKING:
-    from entrepot import Store
+    from entrepot import Store, _core
     from entrepot.cluster_sessions import ClusterSession
 
     from entrepot_cluster.gateway.object_source import StoreObjects
@@ -72,6 +73,10 @@ class StoreSnapshots:
             if record is not None:
                 self._stale_records.note(listing.id, *record)
                 continue
+            if listing.nbytes == 0 and (mark := recorded_mark(self._raw(), listing.id, place)) is not None:
+                snapshot.marks[mark.oid.binary] = (mark, place)
+                continue
+            snapshot.objects[oid] = (listing.generation, *place)
             if place not in declared:
                 declared[place] = self._source.terms.declaration(*place)
                 references[place] = session_reference(*place)
@@ -100,6 +105,9 @@ class StoreSnapshots:
         self._stale_records.delete()
         self._forget(collections)
         return snapshot
+
+    def _raw(self) -> _core.Client:
+        return self._store._raw()  # pyright: ignore[reportPrivateUsage]
 
     def _members_of(self, oid: bytes, generation: int) -> tuple[bytes, ...]:
         key = (oid, generation)
