@@ -71,7 +71,8 @@ class StoreSnapshots:
             oid, place = listing.id.binary, (listing.scope, listing.session)
             record = recorded_copy(self._store, listing.id, place) if listing.nbytes == 0 else None
             if record is not None:
-                self._stale_records.note(listing.id, *record)
+                if record[0].binary not in self._unrecorded:
+                    self._stale_records.note(listing.id, *record)
                 continue
             if listing.nbytes == 0 and (mark := recorded_mark(self._raw(), listing.id, place)) is not None:
                 snapshot.marks[mark.oid.binary] = (mark, place)
