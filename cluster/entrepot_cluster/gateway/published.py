@@ -9,6 +9,7 @@ from entrepot._client.lost_marks import LostMark
 from entrepot.origins import Origin, Role
 
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry
+from entrepot_cluster.gateway.replica_records import ReplicaRecord
 
 OWN_PREFIX = "entrepot."  # of names that Entrepot gives to its own records
 NameKey = tuple[str, str, str]
@@ -37,6 +38,7 @@ class Snapshot:
         unpublished: generations of the other objects, by ID.
         objects: generation, scope and session of everything that the store has, by ID.
         marks: what is marked as referring to lost objects, and in which session, by ID.
+        kept: of which objects copies were asked for, also of those that are gone.
     """
 
     places: dict[bytes, PlaceEntry] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class Snapshot:
     unpublished: dict[bytes, int] = field(default_factory=dict)
     objects: dict[bytes, tuple[int, str, str]] = field(default_factory=dict)
     marks: dict[bytes, tuple[LostMark, tuple[str, str]]] = field(default_factory=dict)
+    kept: list[ReplicaRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

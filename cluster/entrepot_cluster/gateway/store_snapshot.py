@@ -13,6 +13,7 @@ from entrepot.origins import recorded_copy
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry, session_reference
 from entrepot_cluster.gateway.object_source import Belonging
 from entrepot_cluster.gateway.published import OWN_PREFIX, Snapshot, place_entry
+from entrepot_cluster.gateway.replica_records import recorded_replicas
 from entrepot_cluster.gateway.stale_records import StaleRecords
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ class StoreSnapshots:
                 continue
             if listing.nbytes == 0 and (mark := recorded_mark(self._raw(), listing.id, place)) is not None:
                 snapshot.marks[mark.oid.binary] = (mark, place)
+                continue
+            if listing.nbytes == 0 and (kept := recorded_replicas(self._store, listing.id)) is not None:
+                snapshot.kept.append(kept)
                 continue
             snapshot.objects[oid] = (listing.generation, *place)
             if place not in declared:
