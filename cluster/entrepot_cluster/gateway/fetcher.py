@@ -256,8 +256,7 @@ class Fetcher:
         try:
             published = self._directory.get().places(oids)
         except EntrepotError as error:
-            lost = {oid: origins.get(lives[oid].instance) for oid in oids}
-            self._fail({oid: _unknown_copies(error, oid, lost[oid]) for oid in oids}, outcomes)
+            self._fail({oid: _unknown_copies(error, oid, origins.get(lives[oid].instance)) for oid in oids}, outcomes)
             return
         first: list[_Candidate] = []
         then: list[_Candidate] = []

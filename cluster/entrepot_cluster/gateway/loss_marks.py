@@ -15,10 +15,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
 from entrepot import raw_objects
@@ -273,7 +272,7 @@ class LossMarks:
 
 def _key(referred: Referred) -> _Key:
     try:
-        return referred.oid, bytes(msgpack.packb(referred.positions))
+        return referred.oid, cast("bytes", msgpack.packb(referred.positions))
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"the positions of a reference to a collection are damaged: {error}") from error
 

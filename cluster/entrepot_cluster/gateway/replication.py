@@ -262,9 +262,7 @@ class Replication:
         done: set[tuple[bytes, int, Life]] = set()
         for holder in list(self._withdrawn):
             instance = known.get(holder)
-            if instance is not None and not (
-                instance.live and self._may_ask(instance) and self._withdraw_at(instance)
-            ):
+            if instance is not None and not (instance.live and self._may_ask(instance) and self._withdraw_at(instance)):
                 continue  # a lost one may return
             done |= self._withdrawn.pop(holder)
         for left in self._withdrawn.values():
@@ -402,7 +400,7 @@ class Replication:
             try:
                 self._records.note(records)
             except StoreFull as error:  # the copies matter more
-                _log.warning("copies stay on other hosts if their originals are deleted while no gateway runs: %s", error)
+                _log.warning("copies of what is deleted while no gateway runs will stay on other hosts: %s", error)
 
     def _may_ask(self, instance: Instance) -> bool:
         with self._changed:

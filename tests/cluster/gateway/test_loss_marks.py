@@ -64,12 +64,13 @@ def test_what_refers_to_a_lost_host_is_marked(
     assert [any(place.is_live for place in of_member) for of_member in places] == [True, True, False, True]
     # reads say where it was
     says = r"host a \(instance .*, lost since 20"
-    for read in (
+    reads: list[Callable[[], Any]] = [
         lambda: b.store.get(parts.id)[2],
         lambda: b.store.get_many([on_b[0], on_a[1]]),
         lambda: b.store.get_by_name("gone"),
         lambda: b.store.get(nested)["all"].get(2),
-    ):
+    ]
+    for read in reads:
         with pytest.raises(ObjectLost, match=says):
             read()
     # the command line

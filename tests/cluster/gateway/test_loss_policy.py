@@ -109,7 +109,9 @@ def lost_host(cluster: Any, tmp_path: Path, wait_until: Callable[..., None]) -> 
 
 def reader(lost_host: Any, tmp_path: Path, steps: str) -> HostOfTasks:
     b, policy, references = lost_host
-    text = f"{policy}\nfailover: [{{on: instance_lost, do: {steps}}}, {{on: object_lost, do: [{{fail: {{reason: no}}}}]}}]"
+    text = (
+        f"{policy}\nfailover: [{{on: instance_lost, do: {steps}}}, {{on: object_lost, do: [{{fail: {{reason: no}}}}]}}]"
+    )
     return HostOfTasks(b.address, text, references, tmp_path / "events-b")
 
 

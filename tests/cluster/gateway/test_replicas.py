@@ -115,7 +115,8 @@ def test_what_is_deleted_without_a_gateway_takes_its_copies_with_it(
         wait_until(lambda: not copies.exists(deleted), "the copy of what was deleted to go")
         wait_until(lambda: not others.exists(ended), "the copy of what ended with its session to go")
         wait_until(
-            lambda: copies.exists(replaced) and copies.get(replaced, remote=False) == "second", "the copy to be replaced"
+            lambda: copies.exists(replaced) and copies.get(replaced, remote=False) == "second",
+            "the copy to be replaced",
         )
         assert copies.get(stays, remote=False) == "stays"
 

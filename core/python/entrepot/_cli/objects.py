@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot._cli import physical, streams
-from entrepot._cli.lost import lost_label, missing_error
 from entrepot._cli.common import (
     add_connection_options,
     age,
@@ -23,6 +22,7 @@ from entrepot._cli.common import (
     table,
     to_json_value,
 )
+from entrepot._cli.lost import lost_label, missing_error
 from entrepot._client.queries import session_records
 from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot._store.object_info import list_objects_everywhere
