@@ -9,6 +9,7 @@ Requests and answers are plain values; every request has ``ask`` and says which 
 | ``describe`` | ``indexes``, ``checksums`` | the members here at these indexes, as ``pack_descriptions`` has them |
 | ``adopt`` | ``oid``, ``generation``, ``digest``, ``lives``, ``address``, ``instance`` | nil: it is here now |
 | ``discard`` | ``members``, ``digest`` (or nil) | how many members were deleted |
+| ``losses`` | ``objects`` | see :class:`~entrepot_cluster.gateway.loss_marks.LossMarks`; of any objects |
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from entrepot._collections.metadata import Contents, collection_key
 from entrepot.errors import CorruptData, ObjectExists, ObjectNotFound, VersionMismatch
 from entrepot.ids import ObjectID
 
+from entrepot_cluster.gateway.loss_marks import LOSSES
 from entrepot_cluster.gateway.object_sink import StoreSink
 from entrepot_cluster.gateway.receiving import receive
 from entrepot_cluster.transport.endpoints import Wanted
@@ -37,6 +39,7 @@ from entrepot_cluster.transport.frames import field
 if TYPE_CHECKING:
     from entrepot import Store
 
+    from entrepot_cluster.gateway.loss_marks import LossMarks
     from entrepot_cluster.gateway.peers import Peers
     from entrepot_cluster.gateway.publication import Publication
     from entrepot_cluster.gateway.session_stores import SessionStores
@@ -64,7 +67,9 @@ class CollectionRequests:
         peers: Peers,
         publication: Publication,
         unrecorded: UnrecordedCopies,
+        losses: LossMarks,
     ) -> None:
+        self._losses = losses
         self._store = store
         self._sessions = sessions
         self._peers = peers
@@ -75,6 +80,7 @@ class CollectionRequests:
             DESCRIBE: self._describe,
             ADOPT: self._adopt,
             DISCARD: self._discard,
+            LOSSES: self._lost,
         }
 
     def answer(self, request: dict[str, Any]) -> Any:
@@ -93,6 +99,9 @@ class CollectionRequests:
                 "run the same release of Entrepot on all hosts of a cluster"
             )
         return answer(request, *(field(request, key, str) for key in ("scope", "session", "name")))
+
+    def _lost(self, request: dict[str, Any], _scope: str, _session: str, _name: str) -> list[Any]:
+        return self._losses.answer(field(request, "objects", list))
 
     def _extent(self, _request: dict[str, Any], scope: str, session: str, name: str) -> int:
         return max(self._members(scope, session, name), default=-1) + 1

@@ -257,7 +257,7 @@ class Fetcher:
         try:
             published = self._directory.get().places(oids)
         except EntrepotError as error:
-            self._fail(dict.fromkeys(oids, error), outcomes)
+            self._fail({oid: _unknown_copies(error, oid, origins.get(lives[oid].instance)) for oid in oids}, outcomes)
             return
         first: list[_Candidate] = []
         then: list[_Candidate] = []
@@ -409,6 +409,14 @@ def lost_error(oid: bytes, instances: Sequence[Instance]) -> ObjectLost:
         )
     where = " and ".join(dict.fromkeys(describe_lost(instance) for instance in instances))
     return ObjectLost(f"object {oid.hex()} was in the store of {where}")
+
+
+def _unknown_copies(error: EntrepotError, oid: bytes, began_at: Instance | None) -> EntrepotError:
+    """The error for an object whose copies cannot be looked up; it says where it was if that is known to be lost."""
+    if began_at is None or began_at.live:
+        return error
+    where = f"object {oid.hex()} was in the store of {describe_lost(began_at)}"
+    return type(error)(f"{where}, and whether there are copies is not known: {error}")
 
 
 def describe_lost(instance: Instance) -> str:

@@ -13,6 +13,8 @@ Parts::
        ├────── StreamCalls ── RemoteWriter, RemoteReader      streams of other stores, for this one's clients
        └────── HomeRequests ── HomeEnds                       streams of this store, for other gateways
        ├────── Replication                                    copies that its sessions ask for
+       ├────── InterruptedCopies                              what an earlier gateway was sealing when it was killed
+       ├────── LossMarks                                      what refers to lost objects
        └────── Migration ── Draining                          what is moved to other stores
 """
 
@@ -33,6 +35,8 @@ from entrepot_cluster.gateway.collection_requests import CollectionRequests
 from entrepot_cluster.gateway.directory_access import DirectoryAccess, cluster_name
 from entrepot_cluster.gateway.draining import Draining
 from entrepot_cluster.gateway.fetcher import Fetcher
+from entrepot_cluster.gateway.interrupted_copies import InterruptedCopies
+from entrepot_cluster.gateway.loss_marks import LossMarks
 from entrepot_cluster.gateway.membership import Membership
 from entrepot_cluster.gateway.migration import Migration
 from entrepot_cluster.gateway.moving_objects import MovingObjects
@@ -91,6 +95,7 @@ class Gateway:
         self._snapshots = StoreSnapshots(self._store, self._source, unrecorded)
         self._publication = Publication(self._store, self._directory, self._snapshots, self._source)
         self._fetcher = Fetcher(identity.instance, self._directory, self._peers, self._sessions, unrecorded)
+        self._interrupted = InterruptedCopies(self._store, self._sessions, self._directory, self._peers, unrecorded)
         moving = MovingObjects()
         homes = StreamHomes(identity.instance, self._sessions, self._directory, self._publication)
         self._home_ends = HomeEnds()
@@ -103,7 +108,10 @@ class Gateway:
             self._peers,
             self._publication,
         )
-        collections = CollectionRequests(self._store, self._sessions, self._peers, self._publication, unrecorded)
+        self._losses = LossMarks(self._store, self._sessions, self._directory, self._peers)
+        collections = CollectionRequests(
+            self._store, self._sessions, self._peers, self._publication, unrecorded, self._losses
+        )
         self._server = GatewayServer(
             settings.listen,
             identity,
@@ -137,6 +145,7 @@ class Gateway:
             self._store, self._sessions, self._directory, self._peers, self._source, self.address
         )
         self._publication.when_published = self._replication.published
+        self._publication.when_listed = self._losses.listed
         migration = Migration(
             self._store, self._directory, self._peers, self._source, moving, self._replication, self.address
         )
@@ -180,10 +189,12 @@ class Gateway:
             with suppress(DirectoryUnavailable):  # membership tries again; any other error is final
                 self._directory.open()
             raw.serve_gateway(self._label)
+            self._interrupted.start()  # before anything is published
             self._membership.start()
             self._publication.start()
             self._home_ends.start()
             self._replication.start()
+            self._losses.start()
             while not self._stopping.is_set():
                 try:
                     calls = raw.next_calls(CALLS_AT_ONCE, POLL_SECONDS)
@@ -244,6 +255,8 @@ class Gateway:
         self._streams.close()
         self._home_ends.stop()
         self._replication.stop()
+        self._losses.stop()
+        self._interrupted.stop()
         self._publication.stop()
         self._membership.stop(depart=self._failure is None)
         self._calls.close()

@@ -1,21 +1,24 @@
 """The store, as the gateway fetches objects into it.
 
-small ──put()──▶ sealed, and its origin recorded
-large ──allocate()──▶ allocated ──commit()──▶ sealed, and its origin recorded
+small ──put()──▶ intended ──▶ sealed ──▶ its origin recorded
+large ──allocate()──▶ allocated ──commit()──▶ intended ──▶ sealed ──▶ its origin recorded
                           └──dropped: the memory goes back
+
+The record of an origin names the generation, so it can only be written after the seal. The intention is written before:
+if the gateway is killed between the two, the next one knows what was sealed (``interrupted_copies``).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from entrepot import raw_objects
 from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound
 from entrepot.ids import ObjectID
-from entrepot.origins import Life, Origin, Role, alias, copy_of, origin_of, record_of
+from entrepot.origins import INTENDED, INTENDED_ALIAS, Life, Origin, Role, alias, copy_of, origin_of, record_of
 
 from entrepot_cluster.gateway.envelope import Envelope
 from entrepot_cluster.transport.endpoints import ObjectHeader, Reception
@@ -118,11 +121,13 @@ class StoreSink:
         self, part: list[tuple[int, Incoming, Sequence[memoryview]]], outcomes: list[bool | EntrepotError]
     ) -> None:
         store = part[0][1].store
+        intentions = self._intentions([incoming for _, incoming, _ in part])
         objects = [
             raw_objects.SmallObject(incoming.target, incoming.envelope.tree, buffers) for _, incoming, buffers in part
         ]
         try:
-            results = raw_objects.put_small(store, objects, wait_seconds=WAIT_SECONDS)
+            sealed = raw_objects.put_small(store, [*intentions, *objects], wait_seconds=WAIT_SECONDS)
+            results = sealed[len(intentions) :]
         except EntrepotError as failure:
             if len(part) > 1:  # one by one, to know which of them it was
                 for item in part:
@@ -147,6 +152,8 @@ class StoreSink:
         incoming = reception.incoming
         with self._unrecorded.sealing([incoming.target.binary]):
             try:
+                intentions = self._intentions([incoming])
+                raw_objects.put_small(incoming.store, intentions, wait_seconds=WAIT_SECONDS)
                 result = reception.writer.seal(incoming.target, incoming.envelope.tree)
             except EntrepotError as error:
                 reception.drop()
@@ -203,6 +210,16 @@ class StoreSink:
         self.targets[oid] = target
         if self._arrived is not None:
             self._arrived(oid, target)
+
+    def _intentions(self, incoming: Sequence[Incoming]) -> list[raw_objects.SmallObject]:
+        """Records that say what is about to be sealed; none for what is here, which has a record if it is a copy."""
+        intentions: list[raw_objects.SmallObject] = []
+        for each in incoming:
+            if raw_objects.generation_of(each.store, each.target) is None:
+                generation = INTENDED if each.target == each.oid else INTENDED_ALIAS
+                origin = Origin(generation, each.envelope.lives, self._role, each.envelope.replicas)
+                intentions.append(replace(record_of(each.store, each.target, origin), replace=True))
+        return intentions
 
     def _record(self, sealed: list[tuple[Incoming, PutResult]]) -> EntrepotError | None:
         """Record the origins of objects of one session. Without that, a reference would not find them."""

@@ -59,7 +59,8 @@ class Publication:
         source: knows what objects are copies of.
 
     Attributes:
-        when_published: called with each listing once it is published, by the thread. Set it before :meth:`start`.
+        when_listed: called with each listing, by the thread. Set it before :meth:`start`.
+        when_published: the same, once it is published.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Publication:
         self._directory = directory
         self._snapshots = snapshots
         self._source = source
+        self.when_listed: Callable[[Snapshot], None] = lambda _: None
         self.when_published: Callable[[Snapshot], None] = lambda _: None
         self._lock = threading.Lock()  # held while the directory is written, so that changes arrive in order
         self._published = Published()  # guarded by _lock
@@ -264,6 +266,7 @@ class Publication:
         began = time.monotonic()
         snapshot = self._snapshot()
         self._listing_seconds = time.monotonic() - began
+        self.when_listed(snapshot)
         with self._lock:
             self._send(self._withdrawal())
             self._dropped.clear()

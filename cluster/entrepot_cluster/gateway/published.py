@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
+from entrepot._client.lost_marks import LostMark
 from entrepot.origins import Origin, Role
 
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry
+from entrepot_cluster.gateway.replica_records import ReplicaRecord
 
 OWN_PREFIX = "entrepot."  # of names that Entrepot gives to its own records
 NameKey = tuple[str, str, str]
@@ -34,6 +36,9 @@ class Snapshot:
         sessions: cluster sessions, by scope and name.
         replicas: how many stores are to have an object, if that is more than one, by its ID.
         unpublished: generations of the other objects, by ID.
+        objects: generation, scope and session of everything that the store has, by ID.
+        marks: what is marked as referring to lost objects, and in which session, by ID.
+        kept: of which objects copies were asked for, also of those that are gone.
     """
 
     places: dict[bytes, PlaceEntry] = field(default_factory=dict)
@@ -41,6 +46,9 @@ class Snapshot:
     sessions: dict[tuple[str, str], SessionEntry] = field(default_factory=dict)
     replicas: dict[bytes, int] = field(default_factory=dict)
     unpublished: dict[bytes, int] = field(default_factory=dict)
+    objects: dict[bytes, tuple[int, str, str]] = field(default_factory=dict)
+    marks: dict[bytes, tuple[LostMark, tuple[str, str]]] = field(default_factory=dict)
+    kept: list[ReplicaRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

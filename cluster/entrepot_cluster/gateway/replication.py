@@ -25,14 +25,17 @@ from entrepot.errors import (
     InvalidArgument,
     ObjectExists,
     ObjectNotFound,
+    StoreFull,
     Timeout,
     VersionMismatch,
 )
 from entrepot.ids import ObjectID
 from entrepot.origins import Life, Origin, Role, record_of
 
+from entrepot_cluster.directory.model import PlaceEntry
 from entrepot_cluster.gateway.kept_object import BACK_OFF_SECONDS, RECHECK_SECONDS, KeptObject
 from entrepot_cluster.gateway.replica_plan import Copies, Duty, copies_of, targets_for
+from entrepot_cluster.gateway.replica_records import ReplicaRecord, ReplicaRecords
 from entrepot_cluster.transport.endpoints import Wanted
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
     from entrepot import Store
 
-    from entrepot_cluster.directory.model import Instance, PlaceEntry
+    from entrepot_cluster.directory.model import Instance
     from entrepot_cluster.gateway.directory_access import DirectoryAccess
     from entrepot_cluster.gateway.object_source import StoreObjects
     from entrepot_cluster.gateway.peers import Peers
@@ -93,8 +96,10 @@ class Replication:
         self._moved: OrderedDict[tuple[bytes, int], None] = OrderedDict()
         self._stopping = False  # guarded by _changed
         self._kept: dict[bytes, KeptObject] = {}  # guarded by _changed
-        # Lives that were deleted here, by the instance that has a copy of them; of the thread
-        self._withdrawn: dict[str, set[tuple[bytes, Life]]] = {}
+        # What was deleted here, ID, generation and life, by the instance that has a copy of it; of the thread
+        self._withdrawn: dict[str, set[tuple[bytes, int, Life]]] = {}
+        self._records = ReplicaRecords(store)
+        self._noting = threading.Lock()  # held while holders are recorded, by the threads that ask for copies
         self._refused: dict[str, float] = {}  # until when a store is not asked again, by instance; guarded by _changed
         self._pool = ThreadPoolExecutor(_PEERS_AT_ONCE, thread_name_prefix="replicas")
         self._thread = threading.Thread(target=self._run, name="replication", daemon=True)
@@ -123,6 +128,8 @@ class Replication:
             self._moved[oid, generation] = None
             while len(self._moved) > _MAX_MOVED:
                 self._moved.popitem(last=False)
+        with self._noting:  # before it is deleted: its record would have the copies deleted, too
+            self._records.forget(oid, generation)
 
     def wait(self, entry: PlaceEntry, wanted: int, seconds: float) -> None:
         """Wait until an object that was just published is on as many hosts as its session asks for.
@@ -221,6 +228,15 @@ class Replication:
                         del self._kept[kept.entry.oid]
         for kept in gone:
             self._note_deleted(kept)
+        for record in listed.kept:  # also of what was deleted while no gateway was here to see it
+            with self._changed:
+                if (record.oid, record.generation) in self._moved:
+                    continue
+            with self._noting:
+                self._records.found(record)
+            if not self._is_here(PlaceEntry(record.oid, record.generation, 0)):
+                for holder in record.holders:
+                    self._withdrawn.setdefault(holder, set()).add((record.oid, record.generation, record.life))
 
     def _is_here(self, entry: PlaceEntry) -> bool:
         """Whether the store has an object, or knows of it though its bytes were dropped or lost."""
@@ -236,28 +252,35 @@ class Replication:
             if (entry.oid, entry.generation) in self._moved:
                 return
         for holder in kept.holders:
-            self._withdrawn.setdefault(holder, set()).add((entry.oid, self._life(entry)))
+            self._withdrawn.setdefault(holder, set()).add((entry.oid, entry.generation, self._life(entry)))
 
     def _withdraw(self) -> None:
         """Have copies of what was deleted here deleted, too; where that cannot be done now, later."""
         if not self._withdrawn:
             return
-        live = {instance.id: instance for instance in self._directory.instances() if instance.live}
+        known = {instance.id: instance for instance in self._directory.get().instances()}
+        done: set[tuple[bytes, int, Life]] = set()
         for holder in list(self._withdrawn):
-            if holder in live and not self._may_ask(live[holder]):
-                continue
-            if holder in live and not self._withdraw_at(live[holder]):
-                continue
-            del self._withdrawn[holder]
+            instance = known.get(holder)
+            if instance is not None and not (instance.live and self._may_ask(instance) and self._withdraw_at(instance)):
+                continue  # a lost one may return
+            done |= self._withdrawn.pop(holder)
+        for left in self._withdrawn.values():
+            done -= left
+        with self._noting:
+            for oid, generation, _ in done:
+                self._records.forget(oid, generation)
 
     def _withdraw_at(self, holder: Instance) -> bool:
         by_instance: dict[str, list[Wanted]] = defaultdict(list)
-        for oid, life in self._withdrawn[holder.id]:
+        for oid, _, life in self._withdrawn[holder.id]:
             by_instance[life.instance].append(Wanted(oid, life.generation))
         try:
             for instance, lives in by_instance.items():
                 for batch in _batches(lives, LOOKUP_IDS):
                     self._peers.get(holder).discard_copies(batch, instance, Role.REPLICA)
+                    if instance == self._own:  # one may have taken the original's place while this store was lost
+                        self._peers.get(holder).discard_copies(batch, instance, Role.PRIMARY)
         except (InvalidArgument, VersionMismatch):
             return True  # an older gateway or daemon: they stay until their session ends
         except EntrepotError as error:
@@ -276,6 +299,7 @@ class Replication:
         due = [kept for kept in everything if kept.entry.oid in urgent or kept.is_due(live, now)]
         for batch in _batches(due, LOOKUP_IDS):
             self._look_up(batch)
+            self._note_holders([kept for kept in batch if kept.holders])
             by_target: dict[str, list[KeptObject]] = defaultdict(list)
             targets: dict[str, Instance] = {}
             for kept in batch:
@@ -348,6 +372,7 @@ class Replication:
             return
         wanted = [Wanted(kept.entry.oid, kept.entry.generation) for kept in batch]
         try:
+            self._note_holders(batch, target.id)
             errors = self._peers.get(target).replicate(wanted, self._own_address, self._own)
         except EntrepotError as failure:
             self._back_off(target, failure)
@@ -360,6 +385,22 @@ class Replication:
                 kept.refused[target.id] = time.monotonic() + BACK_OFF_SECONDS
             elif not isinstance(error, ObjectNotFound):  # deleted here since
                 self._back_off(target, error)
+
+    def _note_holders(self, batch: list[KeptObject], *targets: str) -> None:
+        """Record which stores have copies, or are asked to keep one, for a later gateway of this store."""
+        with self._noting:
+            with self._changed:
+                here = [kept for kept in batch if (kept.entry.oid, kept.entry.generation) not in self._moved]
+            records = [
+                ReplicaRecord(
+                    kept.entry.oid, kept.entry.generation, self._life(kept.entry), frozenset({*targets, *kept.holders})
+                )
+                for kept in here
+            ]
+            try:
+                self._records.note(records)
+            except StoreFull as error:  # the copies matter more
+                _log.warning("copies of what is deleted while no gateway runs will stay on other hosts: %s", error)
 
     def _may_ask(self, instance: Instance) -> bool:
         with self._changed:

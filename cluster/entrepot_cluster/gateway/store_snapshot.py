@@ -6,16 +6,18 @@ import threading
 from typing import TYPE_CHECKING
 
 from entrepot import inventory, raw_objects
+from entrepot._client.lost_marks import recorded_mark
 from entrepot.ids import ObjectID
 from entrepot.origins import recorded_copy
 
 from entrepot_cluster.directory.model import NameEntry, PlaceEntry, SessionEntry, session_reference
 from entrepot_cluster.gateway.object_source import Belonging
 from entrepot_cluster.gateway.published import OWN_PREFIX, Snapshot, place_entry
+from entrepot_cluster.gateway.replica_records import recorded_replicas
 from entrepot_cluster.gateway.stale_records import StaleRecords
 
 if TYPE_CHECKING:
-    from entrepot import Store
+    from entrepot import Store, _core
     from entrepot.cluster_sessions import ClusterSession
 
     from entrepot_cluster.gateway.object_source import StoreObjects
@@ -70,8 +72,16 @@ class StoreSnapshots:
             oid, place = listing.id.binary, (listing.scope, listing.session)
             record = recorded_copy(self._store, listing.id, place) if listing.nbytes == 0 else None
             if record is not None:
-                self._stale_records.note(listing.id, *record)
+                if record[0].binary not in self._unrecorded:
+                    self._stale_records.note(listing.id, *record)
                 continue
+            if listing.nbytes == 0 and (mark := recorded_mark(self._raw(), listing.id, place)) is not None:
+                snapshot.marks[mark.oid.binary] = (mark, place)
+                continue
+            if listing.nbytes == 0 and (kept := recorded_replicas(self._store, listing.id)) is not None:
+                snapshot.kept.append(kept)
+                continue
+            snapshot.objects[oid] = (listing.generation, *place)
             if place not in declared:
                 declared[place] = self._source.terms.declaration(*place)
                 references[place] = session_reference(*place)
@@ -100,6 +110,9 @@ class StoreSnapshots:
         self._stale_records.delete()
         self._forget(collections)
         return snapshot
+
+    def _raw(self) -> _core.Client:
+        return self._store._raw()  # pyright: ignore[reportPrivateUsage]
 
     def _members_of(self, oid: bytes, generation: int) -> tuple[bytes, ...]:
         key = (oid, generation)

@@ -31,17 +31,25 @@ class UnrecordedCopies:
     def sealing(self, oids: Iterable[bytes]) -> Iterator[None]:
         """Seal copies within the block, and record their origins."""
         ids = list(oids)
-        with self._changed:
-            self._ids.update(ids)
+        self.hold(ids)
         try:
             yield
         finally:
-            with self._changed:
-                self._ids.subtract(ids)
-                for oid in ids:
-                    if self._ids[oid] <= 0:
-                        del self._ids[oid]
-                self._changed.notify_all()
+            self.release(ids)
+
+    def hold(self, oids: Iterable[bytes]) -> None:
+        """Note copies without their record, until :meth:`release`."""
+        with self._changed:
+            self._ids.update(oids)
+
+    def release(self, oids: Iterable[bytes]) -> None:
+        """The record of these is there, or they turned out to be no copies."""
+        with self._changed:
+            for oid in oids:
+                self._ids[oid] -= 1
+                if self._ids[oid] <= 0:
+                    del self._ids[oid]
+            self._changed.notify_all()
 
     def __contains__(self, oid: bytes) -> bool:
         """Whether the origin of what has this ID may be about to be recorded. If not, its record can be read."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _KEY = "entrepot.origin:"
 _ALIAS_KEY = "entrepot.life:"
 _MAX_LIVES = 16
+INTENDED = 0  # in place of a generation: a copy is about to be sealed
+INTENDED_ALIAS = (1 << 64) - 1  # the same, under an ID that nothing but this copy can have
 _RECORD_BEGINS = b"\x95"  # msgpack: a list of five
 _COPY_FIELD = 4  # of a record: the ID of the copy
 
@@ -43,7 +45,7 @@ class Origin:
     """What is recorded beside a copy.
 
     Attributes:
-        generation: of the copy, in this store.
+        generation: of the copy, in this store; INTENDED or INTENDED_ALIAS before it is sealed.
         lives: what it is a copy of; the first is the one that it was fetched from, or a copy of that.
         role: why it is here.
         replicas: how many stores are to have the object, because the original's session asks for that.

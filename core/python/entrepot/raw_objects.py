@@ -83,12 +83,14 @@ class SmallObject:
         id, tree: as they were read.
         buffers: its bytes.
         name: bound atomically with the put; empty: none.
+        replace: whether existing content of this one may be replaced.
     """
 
     id: ObjectID
     tree: bytes
     buffers: Sequence[bytes | memoryview]
     name: str = ""
+    replace: bool = False
 
 
 def read(store: Store, oid: ObjectID, timeout: float = 0) -> RawObject:
@@ -203,7 +205,7 @@ def put_small(
         (
             small_object.id.binary,
             session,
-            replace,
+            replace or small_object.replace,
             False,
             small_object.name,
             small_object.tree,

@@ -93,6 +93,34 @@ def test_copies_go_with_the_original_and_readers_keep_theirs(cluster: Any, wait_
         assert b.store.info(read).generation == received
 
 
+def test_what_is_deleted_without_a_gateway_takes_its_copies_with_it(
+    cluster: Any, wait_until: Callable[..., None]
+) -> None:
+    a, b = cluster.host("a"), cluster.host("b")
+    with replicated(a) as store:
+        deleted, stays = store.put("deleted"), store.put("stays")
+        replaced = store.put("first", id=store.derive("key"))
+        with replicated(a, "ends") as ending:
+            ended = ending.put("ends with its session")
+            for each, oid in ((store, deleted), (store, replaced), (store, stays), (ending, ended)):
+                each.publish(oid, wait_for_replicas=True, timeout=WATCHDOG)
+        copies, others = b.store.session("run"), b.store.session("ends")
+        assert others.get(ended, remote=False) == "ends with its session"
+        a.kill_gateway()
+        store.delete(deleted)
+        store.put("second", id=replaced, replace=True)
+        a.store.remove_session("ends")
+        wait_until(lambda: not cluster.instances()["a"], "the lease to end")
+        a.start_gateway()
+        wait_until(lambda: not copies.exists(deleted), "the copy of what was deleted to go")
+        wait_until(lambda: not others.exists(ended), "the copy of what ended with its session to go")
+        wait_until(
+            lambda: copies.exists(replaced) and copies.get(replaced, remote=False) == "second",
+            "the copy to be replaced",
+        )
+        assert copies.get(stays, remote=False) == "stays"
+
+
 @pytest.mark.exhaustive
 def test_another_host_takes_what_does_not_fit(cluster: Any, wait_until: Callable[..., None]) -> None:
     a = cluster.host("a", size="256MiB")

@@ -22,6 +22,7 @@ from entrepot._cli.common import (
     table,
     to_json_value,
 )
+from entrepot._cli.lost import lost_label, missing_error
 from entrepot._client.queries import session_records
 from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot._store.object_info import list_objects_everywhere
@@ -170,6 +171,7 @@ def run_ls(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([to_json_value(info) for info in objects], indent=2))
         return 0
+    marked = any(info.lost for info in objects)
     rows = [
         [
             str(info.id),
@@ -177,13 +179,15 @@ def run_ls(arguments: argparse.Namespace) -> int:
             _type_label(info),
             age(info.created),
             info.state,
+            *([lost_label(info)] if marked else []),
             info.locality_set,
             ", ".join(info.names),
             *([f"{info.scope}: {info.session}" if arguments.scope is None else info.session] if many_sessions else []),
         ]
         for info in objects
     ]
-    print(table(rows, ["id", "bytes", "type", "age", "state", "set", "names", *(["session"] if many_sessions else [])]))
+    columns = ["id", "bytes", "type", "age", "state", *(["lost"] if marked else []), "set", "names"]
+    print(table(rows, [*columns, *(["session"] if many_sessions else [])]))
     return 0
 
 
@@ -229,7 +233,11 @@ def run_sets(arguments: argparse.Namespace) -> int:
 def run_info(arguments: argparse.Namespace) -> int:
     """``entrepot info``."""
     with connect(arguments) as store:
-        info = to_json_value(store.info(resolve_object(store, arguments.object)))
+        oid = resolve_object(store, arguments.object)
+        try:
+            info = to_json_value(store.info(oid))
+        except ObjectNotFound as error:
+            raise missing_error(store, oid, error) from error
     if arguments.json:
         print(json.dumps(info, indent=2))
         return 0

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from entrepot._client.lost_marks import LostDependency, LostMark
 from entrepot.ids import ObjectID
 
 NANOSECONDS = 1_000_000_000
@@ -36,6 +37,9 @@ class ObjectInfo:
         referenced_bytes: bytes of its buffers that lie in older objects (docs/resharing.md).
         parents: those objects, each with its ``id`` (None: not determined, because the blobs have too many references),
             the ``nbytes`` that this object uses of it, and the ``kept_bytes`` that stay in the store because of it.
+        lost: objects that it refers to, such as members of a collection, and that only lost hosts of the cluster have
+            (docs/cluster.md): the first 16 of them.
+        lost_count: how many these are in all.
         why: why it is where it is; empty in lists.
         locality_set: the set that it belongs to; ``""`` is the session's default one.
         priority: its own priority, -8 to 8, in addition to its set's.
@@ -79,6 +83,8 @@ class ObjectInfo:
     shared_bytes: int = 0
     referenced_bytes: int = 0
     parents: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    lost: tuple[LostDependency, ...] = ()
+    lost_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,7 @@ def object_info(
     type_name: str,
     collection: dict[str, Any] | None = None,
     member_of: dict[str, Any] | None = None,
+    mark: LostMark | None = None,
 ) -> ObjectInfo:
     """Build an ``ObjectInfo`` from the daemon's JSON and what was read from the object's tree."""
     blobs: list[dict[str, Any]] = raw.get("blobs", [])
@@ -170,6 +177,8 @@ def object_info(
         shared_bytes=sum(blob["length"] for blob in own if blob["refs"] > 1),
         referenced_bytes=sum(parent["nbytes"] for parent in parents),
         parents=parents,
+        lost=() if mark is None else mark.lost,
+        lost_count=0 if mark is None else mark.count,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from entrepot import _core
 from entrepot._client.info import ObjectInfo, object_info
+from entrepot._client.lost_marks import read_mark
 from entrepot._client.queries import iter_objects
 from entrepot._collections.metadata import summarize
 from entrepot.codec import inlined_bytes, unpack_tree
@@ -33,6 +34,8 @@ def list_objects_everywhere(client: _core.Client, session: int, pattern: str, sc
 def _to_object_info(raw: dict[str, Any], client: _core.Client) -> ObjectInfo:
     try:
         tree = client.tree(bytes.fromhex(raw["id"]))[0]
-        return object_info({**raw, "nbytes": raw["nbytes"] + inlined_bytes(tree)}, *summarize(unpack_tree(tree)))
+        mark = read_mark(client, raw["scope"], raw["session"], ObjectID(raw["id"]), raw["generation"])
+        raw = {**raw, "nbytes": raw["nbytes"] + inlined_bytes(tree)}
+        return object_info(raw, *summarize(unpack_tree(tree)), mark)
     except EntrepotError:
         return object_info(raw, "")  # gone in the meantime, or its bytes are lost; the state tells which
