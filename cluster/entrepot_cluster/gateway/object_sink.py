@@ -12,13 +12,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from entrepot import raw_objects
 from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound
 from entrepot.ids import ObjectID
-from entrepot.origins import INTENDED, INTENDED_ALIAS, Life, Origin, Role, alias, copy_of, origin_of, record_of
+from entrepot.origins import (
+    INTENDED,
+    INTENDED_ALIAS,
+    Life,
+    Origin,
+    Role,
+    alias,
+    copy_of,
+    intention_of,
+    origin_of,
+    record_of,
+)
 
 from entrepot_cluster.gateway.envelope import Envelope
 from entrepot_cluster.transport.endpoints import ObjectHeader, Reception
@@ -218,7 +229,7 @@ class StoreSink:
             if raw_objects.generation_of(each.store, each.target) is None:
                 generation = INTENDED if each.target == each.oid else INTENDED_ALIAS
                 origin = Origin(generation, each.envelope.lives, self._role, each.envelope.replicas)
-                intentions.append(replace(record_of(each.store, each.target, origin), replace=True))
+                intentions.append(intention_of(each.store, each.target, origin))
         return intentions
 
     def _record(self, sealed: list[tuple[Incoming, PutResult]]) -> EntrepotError | None:

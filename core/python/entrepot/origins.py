@@ -8,7 +8,7 @@ nothing about an object that replaces the copy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, cast
 
@@ -62,6 +62,11 @@ def record_of(store: Store, oid: ObjectID, origin: Origin) -> raw_objects.SmallO
     lives = [list(life) for life in origin.lives[:_MAX_LIVES]]
     data = cast("bytes", msgpack.packb([origin.generation, lives, int(origin.role), origin.replicas, oid.binary]))
     return raw_objects.SmallObject(record_id(store.scope, store.session_name, oid), inline_bytes.tree_of(data), ())
+
+
+def intention_of(store: Store, oid: ObjectID, origin: Origin) -> raw_objects.SmallObject:
+    """Return the record to be put before a copy is sealed; ``origin.generation``: INTENDED or INTENDED_ALIAS."""
+    return replace(record_of(store, oid, origin), replace=True)
 
 
 def recorded_copy(store: Store, candidate: ObjectID, place: tuple[str, str]) -> tuple[ObjectID, Origin] | None:
