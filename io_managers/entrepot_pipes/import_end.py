@@ -187,7 +187,7 @@ class Import:
         first = self._schema is None
         dialect = block.dialect if first else replace(block.dialect, header=False)
         parser = TextParser(dialect, infer=False)
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for part in [*parser.feed(block.data), *parser.finish()]:
             if isinstance(part, TextBlock):
                 raise InvalidArgument(
@@ -201,8 +201,8 @@ class Import:
                         f"columns, and those before {len(self._schema)} ({block.reason})"
                     )
                 part = part.rename_columns(self._schema.names)
-            found.append(part)
-        return found
+            batches.append(part)
+        return batches
 
     # --- chunks
 

@@ -43,12 +43,12 @@ def print_pipes(arguments: argparse.Namespace) -> int:
 
 def pipe_workers(store: Store) -> list[dict[str, Any]]:
     """All workers, with ``state`` (``waiting``, ``open``, ``ended``, or why it failed) and whom they wait for."""
-    found = list(list_pipes(store))
+    listed = list(list_pipes(store))
     present: dict[tuple[str, Role], list[Record]] = {}
-    for key, role, _, record, _ in found:
+    for key, role, _, record, _ in listed:
         present.setdefault((key, role), []).append(record)
     workers = []
-    for key, role, rank, record, state in found:
+    for key, role, rank, record, state in listed:
         missing = _missing(role, rank, record, present.get((key, "import" if role == "export" else "export"), []))
         pipe = parse(key)
         workers.append(
@@ -76,5 +76,7 @@ def _missing(role: Role, rank: int, record: Record, others: list[Record]) -> str
         return "" if target < len(others) else f"importer {target + 1}" if others else "an importer"
     if not others:
         return "an exporter"
-    missing = [str(one + 1) for one in range(rank, others[0].workers, record.workers) if one >= len(others)]
+    missing = [
+        str(exporter + 1) for exporter in range(rank, others[0].workers, record.workers) if exporter >= len(others)
+    ]
     return f"exporter {', '.join(missing)}" if missing else ""

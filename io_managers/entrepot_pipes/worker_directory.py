@@ -99,7 +99,7 @@ class Membership:
         while True:
             remaining = deadline - time.monotonic()
             try:
-                found = self.store.get_by_name(name, timeout=max(0.0, min(_WATCH_SECONDS, remaining)), remote=False)
+                values = self.store.get_by_name(name, timeout=max(0.0, min(_WATCH_SECONDS, remaining)), remote=False)
             except (Timeout, ObjectNotFound):
                 self.check()
                 if remaining <= 0:
@@ -110,7 +110,7 @@ class Membership:
                     stream_name(self.pipe, other(self.role)), create=False, cluster=False
                 )
             self.check()
-            return Record(**found)
+            return Record(**values)
 
     def has_come(self, rank: int) -> bool:
         """Whether this worker of the other end has registered."""
@@ -252,16 +252,16 @@ def exists(store: Store, pipe: PipeName) -> bool:
 
 def list_pipes(store: Store) -> Iterator[tuple[str, Role, int, Record, str]]:
     """All workers of the session's pipes: pipe, role, rank, record, and the state of its end, or why that failed."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    values: dict[str, dict[str, dict[str, Any]]] = {}
     for key, suffix, state in _session_streams(store):
-        found.setdefault(key, {})[suffix] = state
+        values.setdefault(key, {})[suffix] = state
     roles: tuple[Role, Role] = ("export", "import")
     records = {name: info.id for info in store.list(PREFIX + "*") for name in info.names if name.startswith(PREFIX)}
     for name in sorted(records):
         key, _, rest = name.removeprefix(PREFIX).rpartition("#")
         for role in roles:
             word, _, rank = rest.partition(".")
-            state = found.get(key, {}).get(_suffix(role), {})
+            state = values.get(key, {}).get(_suffix(role), {})
             if word != role or not state:
                 continue
             with suppress(ObjectNotFound):  # removed meanwhile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import entrepot
@@ -14,9 +15,10 @@ Spawn = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def store(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[entrepot.Store]:
+def store(daemon: Any, socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[entrepot.Store]:
     """Connection to a fresh store, which programs of this test find as well."""
     monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    monkeypatch.setenv("TMPDIR", str(socket_folder))  # what a killed `entrepot pipe run` leaves is removed with it
     with entrepot.connect() as connected:
         yield connected
 

@@ -48,12 +48,12 @@ class Client:
 
     def data(self) -> tuple[bytes, str | None]:
         """All data, and why it failed."""
-        found = b""
+        received = b""
         while length := struct.unpack(">I", self.input.read(4))[0]:
             if length == 0xFFFFFFFF:
-                return found, self.input.read(struct.unpack(">I", self.input.read(4))[0]).decode()
-            found += self.input.read(length)
-        return found, None
+                return received, self.input.read(struct.unpack(">I", self.input.read(4))[0]).decode()
+            received += self.input.read(length)
+        return received, None
 
     def close(self) -> None:
         self.input.close()
@@ -127,9 +127,9 @@ def test_arrow_both_ways(count: int, connect: Connect, store: entrepot.Store, po
     reader = connect()
     reader.ask(pipe="db://out", role="import", form="arrow")
     assert reader.answer() == {"ok": True}
-    found, failure = reader.data()
+    received, failure = reader.data()
     assert failure is None
-    assert pa.ipc.open_stream(found).read_all().equals(table)
+    assert pa.ipc.open_stream(received).read_all().equals(table)
     written.result(WAIT)
 
 
@@ -169,8 +169,8 @@ def test_an_importer_gets_a_failure_and_no_end(connect: Connect, store: entrepot
     export.flush()
     assert reader.answer() == {"ok": True}
     export.abort("the cat")
-    found, failure = reader.data()
-    assert found == b"a\n1\n2\n3\n"
+    received, failure = reader.data()
+    assert received == b"a\n1\n2\n3\n"
     assert failure is not None
     assert "the cat" in failure
 
@@ -205,7 +205,7 @@ def test_existence(connect: Connect, store: entrepot.Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "error", "said"),
+    ("line", "error", "part"),
     [
         (b"\x00\xff garbage\n", "ProtocolError", "no JSON"),
         (b"[" * 60_000 + b"\n", "ProtocolError", "no JSON"),
@@ -226,12 +226,12 @@ def test_existence(connect: Connect, store: entrepot.Store) -> None:
         ),
     ],
 )
-def test_bad_requests(line: bytes, error: str, said: str, connect: Connect) -> None:
+def test_bad_requests(line: bytes, error: str, part: str, connect: Connect) -> None:
     client = connect()
     client.send(line)
     answer = client.answer()
     assert (answer["ok"], answer["error"]) == (False, error)
-    assert said in answer["message"]
+    assert part in answer["message"]
     assert client.input.read() == b""
 
 

@@ -56,13 +56,13 @@ def test_the_program_finds_store_broker_and_folder(run_pipe: Any, store: entrepo
         run = run_pipe(*options, "--", sys.executable, "-c", script)
         output, _ = run.communicate(timeout=WAIT)
     assert run.returncode == 0, output
-    *found, socket = json.loads(output)
-    assert found == [store.address, "sc", "se", str(folder), "7.0", True, "0o40700"]
+    *values, socket = json.loads(output)
+    assert values == [store.address, "sc", "se", str(folder), "7.0", True, "0o40700"]
     assert not os.path.exists(os.path.dirname(socket))
 
 
 @pytest.mark.parametrize(
-    ("program", "code", "said"),
+    ("program", "code", "part"),
     [
         (["true"], 0, ""),
         (["sh", "-c", "exit 7"], 7, ""),
@@ -73,10 +73,10 @@ def test_the_program_finds_store_broker_and_folder(run_pipe: Any, store: entrepo
     ],
 )
 def test_exit_codes(
-    program: list[str], code: int, said: str, store: entrepot.Store, capfd: pytest.CaptureFixture[str]
+    program: list[str], code: int, part: str, store: entrepot.Store, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipe", "run", "--address", store.address, "--", *program]) == code
-    assert said in capfd.readouterr().err
+    assert part in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--timeout", "-1"], ["--dialect", "x"], ["--dialect", "[]"], ["--export", "x"]])

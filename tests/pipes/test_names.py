@@ -29,7 +29,7 @@ def test_names(text: str, name: PipeName) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "part"),
     [
         ("orders", "db://name"),
         ("db:orders", "db://name"),
@@ -49,10 +49,10 @@ def test_names(text: str, name: PipeName) -> None:
         ("db://x?query=" + "q" * 101, "at most 100 bytes"),
     ],
 )
-def test_malformed_names(text: str, said: str) -> None:
+def test_malformed_names(text: str, part: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         parse(text)
-    assert said in str(refused.value)
+    assert part in str(refused.value)
 
 
 @pytest.mark.parametrize("name", [PipeName("orders"), PipeName("a/b.c", 3, "q1"), PipeName("bestände", 64)])

@@ -99,9 +99,9 @@ def test_many_to_many(exporters: int, importers: int, store: entrepot.Store, poo
     ]
     for future in written:
         future.result(WAIT)
-    found = [future.result(WAIT) for future in read]
-    assert sorted(i for ids in found for i in ids) == list(range(1000 * exporters))
-    assert sum(1 for ids in found if not ids) == max(0, importers - exporters)
+    received = [future.result(WAIT) for future in read]
+    assert sorted(i for ids in received for i in ids) == list(range(1000 * exporters))
+    assert sum(1 for ids in received if not ids) == max(0, importers - exporters)
     assert store.status()["streams"] == []
 
 
@@ -278,15 +278,15 @@ def test_a_forked_child_neither_writes_nor_ends_it(store: entrepot.Store, pool: 
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        said = b"nothing"
+        message = b"nothing"
         try:
             export.close()
             export.abort("child")
             export.write(rows(0, 1))
         except InvalidArgument as error:
-            said = str(error).encode()
+            message = str(error).encode()
         finally:
-            os.write(writing, said)
+            os.write(writing, message)
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as text:
@@ -316,13 +316,13 @@ def through(
 
     written = [pool.submit(export) for _ in range(exporters)]
     with open_import("db://text", store=store, form="text", dialect=imported, timeout=WAIT) as reader:
-        found = b""
+        received = b""
         while data := reader.read_text(11):
             assert len(data) <= 11
-            found += data
+            received += data
     for future in written:
         future.result(WAIT)
-    return found
+    return received
 
 
 def test_text_of_one_dialect_passes_as_it_is(store: entrepot.Store, pool: ThreadPoolExecutor) -> None:
@@ -335,8 +335,10 @@ def test_text_of_one_dialect_passes_as_it_is(store: entrepot.Store, pool: Thread
 
 def test_text_of_another_dialect_is_written_anew(store: entrepot.Store, pool: ThreadPoolExecutor) -> None:
     text = b'a;b\n007;"x;y"\n1e3;\n'
-    found = through(store, pool, text, Dialect(delimiter=";"), Dialect(delimiter="|", nulls=("\\N",), newline="\r\n"))
-    assert found == b"a|b\r\n007|x;y\r\n1e3|\\N\r\n"
+    received = through(
+        store, pool, text, Dialect(delimiter=";"), Dialect(delimiter="|", nulls=("\\N",), newline="\r\n")
+    )
+    assert received == b"a|b\r\n007|x;y\r\n1e3|\\N\r\n"
 
 
 def test_text_of_several_exporters_has_one_header(store: entrepot.Store, pool: ThreadPoolExecutor) -> None:
