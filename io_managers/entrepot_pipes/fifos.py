@@ -20,6 +20,7 @@ from typing import TypeAlias
 from entrepot.errors import InvalidArgument, StreamFailed
 
 from entrepot_pipes.export_end import Export
+from entrepot_pipes.fifo_guard import FifoGuard
 from entrepot_pipes.import_end import Import
 
 _BLOCK_BYTES = 1 << 20
@@ -112,8 +113,9 @@ class ImportFifo:
             └──finish: the program has ended──▶ given up: the exporter fails
     """
 
-    def __init__(self, path: Path, source: Import, broke: Callable[[Exception], None]) -> None:
+    def __init__(self, path: Path, source: Import, broke: Callable[[Exception], None], guard: FifoGuard) -> None:
         self.path = path
+        self._guard = guard
         self._source = source
         self._broke = broke
         self._descriptor = -1  # of the writing end; used by the thread until it has ended
@@ -130,7 +132,7 @@ class ImportFifo:
             while data := self._source.read_text(_BLOCK_BYTES):
                 if not self._write(data):
                     return
-            os.close(self._descriptor)
+            self._guard.release(self._descriptor)
             self._descriptor = -1
         except Exception as error:
             if not self._stop.is_set():
@@ -151,6 +153,7 @@ class ImportFifo:
             os.set_blocking(self._descriptor, True)
             with suppress(OSError):  # a larger buffer is only faster
                 fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, _BLOCK_BYTES)
+            self._guard.keep(self._descriptor)
             return
 
     def _write(self, data: bytes) -> bool:
@@ -173,7 +176,7 @@ class ImportFifo:
         self._thread.join()
         complete = self._descriptor < 0 and self._source.ended
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            self._guard.release(self._descriptor)
         was_closed = self._source.closed
         self._source.close()
         if not complete and not failure and not was_closed:

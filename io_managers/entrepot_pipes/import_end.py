@@ -151,10 +151,9 @@ class Import:
             )
         if self._closed:
             raise InvalidArgument(f"this end of pipe {self._membership.pipe.key} was closed: open another one")
-        if self._source is None:
-            self._source = source()
+        iterator = self._source = self._source or source()
         try:
-            return next(self._source, None)
+            return next(iterator, None)
         except BaseException as error:
             self._gave_up(error)
 

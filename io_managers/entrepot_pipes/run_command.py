@@ -20,6 +20,7 @@ from entrepot import Store, connect
 from entrepot.errors import EntrepotError, InvalidArgument
 
 from entrepot_pipes.broker.server import SOCKET_VARIABLE, Broker
+from entrepot_pipes.fifo_guard import FifoGuard
 from entrepot_pipes.fifos import ExportFifo, Fifo, ImportFifo
 from entrepot_pipes.hooks.environment import hooked_environment
 from entrepot_pipes.names import FOLDER_VARIABLE, RESERVED_PREFIX, PipeName, parse, parse_reserved, reserved_file
@@ -49,7 +50,8 @@ def run_program(arguments: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         broker = stack.enter_context(Broker(private / "broker.sock", store, arguments.timeout))
         environment = program_environment(os.environ, store, folder, broker.path, arguments.timeout)
-        program = _Program(words)
+        guard = stack.enter_context(FifoGuard())
+        program = _Program(words, guard)
         fifos: list[Fifo] = []
         try:
             for name in arguments.exports:
@@ -63,7 +65,7 @@ def run_program(arguments: argparse.Namespace) -> int:
                     source = open_import(
                         pipe, store=store, form="text", dialect=dialect, timeout=arguments.timeout, program=program.name
                     )
-                    fifos.append(ImportFifo(path, source, program.source_broke))
+                    fifos.append(ImportFifo(path, source, program.source_broke, guard))
             code = program.run(environment)
         except BaseException as error:
             _finish(fifos, f"'entrepot pipe run' failed: {error}")
@@ -102,14 +104,16 @@ class _Program:
                                 └──source_broke──▶ told to end (SIGTERM) ──after five seconds──▶ killed
     """
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], guard: FifoGuard) -> None:
         self.name = os.path.basename(words[0])
         self.errors: list[Exception] = []  # appended to by the threads of FIFOs; read when these have ended
+        self._guard = guard
         self._words = words  # in which names become paths, until it is started
         # A group of its own, so that all of it can be ended; but on a terminal, it has to stay in the foreground.
         self._own_group = not sys.stdin.isatty()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None  # guarded by _lock
+        self._early: list[int] = []  # signals that came before it was started; used by the main thread
         self._ended = threading.Event()
 
     def run(self, environment: Mapping[str, str]) -> int:
@@ -121,11 +125,12 @@ class _Program:
                         self._words, env=dict(environment), start_new_session=self._own_group
                     )
                     broke = bool(self.errors)
+                    self._guard.watch(process.pid, group=self._own_group)
             except OSError as error:
                 print(f"entrepot pipe run: cannot start {self._words[0]!r}: {error.strerror}", file=sys.stderr)
                 return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
-            if broke:
-                self._signal(signal.SIGKILL)
+            for number in [*self._early, *([signal.SIGKILL] if broke else [])]:
+                self._signal(number)
             code = process.wait()
             self._ended.set()
         if self.errors and self._own_group:
@@ -145,7 +150,10 @@ class _Program:
 
     def _signal(self, number: int) -> None:
         process = self._process
-        if process is None or self._ended.is_set():
+        if process is None:
+            self._early.append(number)
+            return
+        if self._ended.is_set():
             return
         with suppress(ProcessLookupError):
             if self._own_group:

@@ -75,7 +75,7 @@ class Membership:
     def __init__(self, store: Store, pipe: PipeName, role: Role, stream: Stream, record: Record) -> None:
         self.store = store
         self.pipe = pipe
-        self.role = role
+        self.role: Role = role
         self.record = record
         self._presence = stream
         self._writer = stream.writer()

@@ -72,33 +72,33 @@ def test_the_program_finds_store_broker_and_folder(run_pipe: Any, store: entrepo
         ([], 1, "give the program to run"),
     ],
 )
-def test_exit_codes(program: list[str], code: int, said: str, run_pipe: Any) -> None:
-    run = run_pipe("--", *program)
-    output, _ = run.communicate(timeout=WAIT)
-    assert run.returncode == code
-    assert said in output
+def test_exit_codes(
+    program: list[str], code: int, said: str, store: entrepot.Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipe", "run", "--address", store.address, "--", *program]) == code
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--timeout", "-1"], ["--dialect", "x"], ["--dialect", "[]"], ["--export", "x"]])
-def test_bad_options(words: list[str], run_pipe: Any) -> None:
-    run = run_pipe(*words, "--", "true")
-    output, _ = run.communicate(timeout=WAIT)
-    assert run.returncode == 1
-    assert output.startswith("entrepot: ")
+def test_bad_options(words: list[str], store: entrepot.Store, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipe", "run", *words, "--", "true"]) == 1
+    assert capfd.readouterr().err.startswith("entrepot: ")
+    assert store.status()["streams"] == []
 
 
-def test_a_file_in_the_fifos_place_is_kept(run_pipe: Any, tmp_path: Path) -> None:
+def test_a_file_in_the_fifos_place_is_kept(
+    store: entrepot.Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "__reserved__x"
     file.write_text("mine")
-    run = run_pipe("--folder", str(tmp_path), "--export", "db://x", "--", "true")
-    output, _ = run.communicate(timeout=WAIT)
-    assert run.returncode == 1
-    assert "is no FIFO" in output
+    words = ["--address", store.address, "--folder", str(tmp_path), "--export", "db://x", "--", "true"]
+    assert main(["pipe", "run", *words]) == 1
+    assert "is no FIFO" in capfd.readouterr().err
     assert file.read_text() == "mine"
 
 
 def test_signals_are_forwarded(run_pipe: Any) -> None:
-    run = run_pipe("--", "sh", "-c", "trap 'echo got it; exit 5' TERM; echo ready; sleep 60 & wait")
+    run = run_pipe("--", "sh", "-c", "trap 'echo got it; exit 5' TERM; sleep 60 > /dev/null 2>&1 & echo ready; wait")
     assert run.stdout.readline() == "ready\n"
     run.send_signal(signal.SIGTERM)
     output, _ = run.communicate(timeout=WAIT)

@@ -210,3 +210,40 @@ def test_a_killed_exporter_leaves_no_rows_in_postgres(
     assert "an exporter failed" in output
     done = subprocess.run([*psql, "-c", "SELECT count(*) FROM dies"], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "0"
+
+
+READS_ALL = """
+import sys, os
+print("ready", flush=True)
+with open(sys.argv[1], "rb") as file:
+    while file.read(1 << 16):
+        pass
+open(sys.argv[2], "w").close()
+"""
+
+
+def test_a_killed_pipe_run_is_no_end_of_file(
+    store: entrepot.Store, pipe_run: PipeRun, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    committed = tmp_path / "committed"
+    words = ["--import", "db://guarded", "--", sys.executable, "-c", READS_ALL, "db://guarded", str(committed)]
+    importer = pipe_run(*words)
+    assert importer.stdout is not None
+    assert importer.stdout.readline() == "ready\n"
+    export = open_export("db://guarded", store=store, timeout=WAIT)
+    export.write(pa.record_batch({"id": list(range(500_000))}))
+    export.flush()
+    importer.kill()
+    # The program has the other end of this pipe: it is closed when that is dead.
+    assert importer.stdout.read() == ""
+    assert not committed.exists()
+
+    def fails() -> bool:
+        try:
+            export.write(pa.record_batch({"id": [1]}))
+            export.flush()
+        except StreamFailed:
+            return True
+        return False
+
+    wait_until(fails, "the exporter to be told")
