@@ -51,8 +51,8 @@ class PipeFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]  #
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         """The pipe itself; names that are in use are listed by `entrepot pipe ls`."""
-        found = [self.info(path)] if self._strip_protocol(path) else []
-        return found if detail else [entry["name"] for entry in found]
+        entries = [self.info(path)] if self._strip_protocol(path) else []
+        return entries if detail else [entry["name"] for entry in entries]
 
     def size(self, path: str) -> int:
         """Refused: how long the text will be is known when it has ended."""

@@ -15,13 +15,13 @@ def as_caller(frame: FrameType) -> Callable[..., Any]:
     DuckDB takes the name of a variable for a table, and looks for it in the frame that calls it: a hook in between must
     not be that frame.
     """
-    found: FrameType | None = frame
-    while found is not None and found.f_globals.get("__name__", "").partition(".")[0] == "wrapt":
-        found = found.f_back
-    names = (found or frame).f_globals
+    caller: FrameType | None = frame
+    while caller is not None and caller.f_globals.get("__name__", "").partition(".")[0] == "wrapt":
+        caller = caller.f_back
+    names = (caller or frame).f_globals
 
     def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        variables = {**(found or frame).f_locals, "_entrepot_call": (function, args, kwargs)}
+        variables = {**(caller or frame).f_locals, "_entrepot_call": (function, args, kwargs)}
         return eval(_CALL, names, variables)  # a constant expression
 
     return call

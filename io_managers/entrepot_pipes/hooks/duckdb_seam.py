@@ -215,7 +215,7 @@ def _copy_from(run: _Runner, copy: Copy) -> int | None:
     table = received.exact(dialect.delimiter)
     if table is None or table.schema.types != [_SAME_AS_TEXT[row[1]] for row in types]:
         path = _bytes_in_memory(received.text(dialect).getbuffer())
-        ((rows,),) = run.execute(f"COPY {copy.what} FROM '{path}' {copy.said}").fetchall()
+        ((rows,),) = run.execute(f"COPY {copy.what} FROM '{path}' {copy.option_text}").fetchall()
         return int(rows)
     name = _register(run.connection, table)
     run.execute(f"INSERT INTO {copy.what} FROM {name}")

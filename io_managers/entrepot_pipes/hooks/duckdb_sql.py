@@ -30,7 +30,7 @@ class Copy:
     writes: bool
     target: PipeName
     file: str  # as in the statement, with its quotes
-    said: str  # the options, as in the statement
+    option_text: str  # the options, as in the statement
     options: dict[str, str] | None  # by their names in capitals; None: some that are not understood
 
     @property
@@ -54,35 +54,38 @@ class Source:
 def mentions_pipe(sql: str) -> bool:
     """Whether some text in the SQL is a reserved name."""
     return ("db:" in sql or "__reserved__" in sql) and any(
-        pipe_of(_unquote(found)) is not None for found in re.findall(_TEXT, sql)
+        pipe_of(_unquote(matched)) is not None for matched in re.findall(_TEXT, sql)
     )
 
 
 def parse_copy(statement: str) -> Copy | None:
     """The statement, if it copies to or from a pipe."""
-    found = _COPY.match(statement)
-    target = pipe_of(_unquote(found["file"])) if found else None
-    if found is None or target is None:
+    matched = _COPY.match(statement)
+    target = pipe_of(_unquote(matched["file"])) if matched else None
+    if matched is None or target is None:
         return None
-    said = found["options"]
-    return Copy(found["what"].strip(), found["way"].upper() == "TO", target, found["file"], said, _copy_options(said))
+    option_text = matched["options"]
+    writes, options = matched["way"].upper() == "TO", _copy_options(option_text)
+    return Copy(matched["what"].strip(), writes, target, matched["file"], option_text, options)
 
 
 def find_sources(statement: str) -> Iterator[Source]:
     """The pipes that a query reads, from the last one to the first."""
-    for found in reversed(list(_SOURCE.finditer(statement))):
-        target = pipe_of(_unquote(found["file"]))
+    for matched in reversed(list(_SOURCE.finditer(statement))):
+        target = pipe_of(_unquote(matched["file"]))
         if target is None:
             continue
-        function = found["function"]
-        table = function is None and _READS_TABLE.search(statement[: found.start()]) is not None
-        if (function is not None and found["end"] is not None) or table:
-            end = found.end() if function else found.end("file")
-            start = found.start() if function else found.start("file")
+        function = matched["function"]
+        table = function is None and _READS_TABLE.search(statement[: matched.start()]) is not None
+        if (function is not None and matched["end"] is not None) or table:
+            end = matched.end() if function else matched.end("file")
+            start = matched.start() if function else matched.start("file")
             parquet = function is not None and "parquet" in function.lower()
-            yield Source(start, end, found["file"], target, alone=True, parquet=parquet)
+            yield Source(start, end, matched["file"], target, alone=True, parquet=parquet)
         else:
-            yield Source(found.start("file"), found.end("file"), found["file"], target, alone=False, parquet=False)
+            yield Source(
+                matched.start("file"), matched.end("file"), matched["file"], target, alone=False, parquet=False
+            )
 
 
 def _copy_options(text: str) -> dict[str, str] | None:

@@ -56,8 +56,8 @@ def _scan_csv(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any
     call = Call(wrapped, "source", args, kwargs)
     if call.target is None:
         return call.ordinary()
-    found = _frame(call, kwargs)
-    return found.lazy() if hasattr(found, "to_arrow") else found
+    frame = _frame(call, kwargs)
+    return frame.lazy() if hasattr(frame, "to_arrow") else frame
 
 
 def _frame(call: Call, kwargs: Any) -> Any:

@@ -41,22 +41,22 @@ def end_of_records(data: bytes, dialect: Dialect) -> int:
     quote = dialect.quote.encode()
     odd = _quotes(data, quote, dialect.escape) % 2 == 1
     end = len(data)
-    while (found := data.rfind(mark, 0, end)) >= 0:
-        if _quotes(data[found:end], quote, dialect.escape) % 2 == 1:
+    while (newline := data.rfind(mark, 0, end)) >= 0:
+        if _quotes(data[newline:end], quote, dialect.escape) % 2 == 1:
             odd = not odd
         if not odd:
-            return found + 1
-        end = found
+            return newline + 1
+        end = newline
     return 0
 
 
 def first_record(data: bytes, dialect: Dialect) -> bytes:
     """The first record of ``data`` with its end of line, or all of it if it does not end there."""
     quote = dialect.quote.encode() if dialect.quote else b""
-    for found in re.finditer(rb"\r\n|\n|\r", data):
-        record = data[: found.start()]
+    for newline in re.finditer(rb"\r\n|\n|\r", data):
+        record = data[: newline.start()]
         if not quote or _quotes(record, quote, dialect.escape) % 2 == 0:
-            return data[: found.end()]
+            return data[: newline.end()]
     return data
 
 
@@ -73,10 +73,10 @@ def well_quoted(block: bytes, dialect: Dialect) -> bool:
     """
     if dialect.quote is None or block.find(dialect.quote.encode()) < 0:
         return True
-    quote, delimiter = _one(dialect.quote), _one(dialect.delimiter)
+    quote, delimiter = _escaped(dialect.quote), _escaped(dialect.delimiter)
     inside, plain = f"[^{quote}]|{quote}{quote}", rf"[^{delimiter}{quote}\r\n]"
     if dialect.escape:
-        escape = _one(dialect.escape)
+        escape = _escaped(dialect.escape)
         inside = rf"[^{quote}{escape}]|{quote}{quote}|{escape}(?s:.)"
         plain = rf"[^{delimiter}{quote}{escape}\r\n]|{escape}(?s:.)"
     ends = rf"{delimiter}|\r\n|\n|\r"
@@ -98,6 +98,6 @@ def _offsets(length: int) -> bytes:
     return b"\0" * 8 + length.to_bytes(8, "little")
 
 
-def _one(char: str) -> str:
+def _escaped(char: str) -> str:
     """A character as a regular expression, in a class or outside."""
     return rf"\x{ord(char):02x}"

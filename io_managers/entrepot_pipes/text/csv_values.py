@@ -42,7 +42,7 @@ def inexact_columns(
     if not numbers or not _suspicious(block, batch, dialect):
         return {}
     texts = as_text(numbers)
-    found: dict[str, str] = {}
+    inexact: dict[str, str] = {}
     for name in numbers:
         column, type_ = texts.column(texts.schema.get_field_index(name)), batch.schema.field(name).type
         wrong = pc.invert(pc.match_substring_regex(column, _PATTERNS[type_]))
@@ -50,8 +50,8 @@ def inexact_columns(
             wrong = pc.or_(wrong, pc.match_substring_regex(column, _TOO_LONG))
         example = pc.index(wrong, True).as_py()
         if example >= 0:
-            found[name] = column[example].as_py()
-    return found
+            inexact[name] = column[example].as_py()
+    return inexact
 
 
 def _suspicious(block: bytes, batch: pa.RecordBatch, dialect: Dialect) -> bool:

@@ -73,8 +73,8 @@ def detect(sample: bytes, kind: Kind | None = None) -> Dialect:
 
 
 def _newline(text: str) -> str:
-    found = re.search(r"\r\n|\n|\r(?!\Z)", text)
-    return found.group() if found else "\n"
+    matched = re.search(r"\r\n|\n|\r(?!\Z)", text)
+    return matched.group() if matched else "\n"
 
 
 def _quote(text: str) -> str | None:

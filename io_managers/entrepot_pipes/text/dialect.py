@@ -90,10 +90,10 @@ class Dialect:
         Raises:
             InvalidArgument: a key or value that no dialect has.
         """
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
+        names = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - names)
         if unknown:
-            raise InvalidArgument(f"a dialect has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
+            raise InvalidArgument(f"a dialect has no {unknown[0]!r}; it has {', '.join(sorted(names))}")
         given = dict(values)
         if isinstance(given.get("nulls"), (list, tuple)):
             given["nulls"] = tuple(given["nulls"])

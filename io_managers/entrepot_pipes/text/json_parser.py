@@ -107,16 +107,16 @@ class JsonParser:
         return batch
 
     def _check(self, block: bytes, batch: pa.RecordBatch) -> None:
-        known = [name for name in self._header.keys if name in batch.schema.names]
-        if not known:
+        known_keys = [name for name in self._header.keys if name in batch.schema.names]
+        if not known_keys:
             first = next(_objects(block), {})
-            known = [name for name in first if name in batch.schema.names]
-        new = [name for name in batch.schema.names if name not in known]
-        if known and new:
-            has_known, has_new = _any_valid(batch, known), _any_valid(batch, new)
+            known_keys = [name for name in first if name in batch.schema.names]
+        new = [name for name in batch.schema.names if name not in known_keys]
+        if known_keys and new:
+            has_known, has_new = _any_valid(batch, known_keys), _any_valid(batch, new)
             alone = pc.and_(has_new, pc.invert(has_known))
             row = pc.index(alone, True).as_py()
-            if row >= 0 and KeyHeader(known).fit(new) is KeyFit.DISJOINT:
+            if row >= 0 and KeyHeader(known_keys).fit(new) is KeyFit.DISJOINT:
                 raise _Inexact(f"object {row + 1} of the block has no key in common with those before it")
         if matches(block, r"[0-9]{16,}") and any(_has_double(field.type) for field in batch.schema):
             for record in _objects(block):
@@ -186,11 +186,11 @@ def _lines(data: bytes, final: bool) -> tuple[bytes, bytes]:
     window, start = 64 * 1024, len(data)
     while start > 0:  # the last place between two objects, looked for from the end
         start = max(0, len(data) - window)
-        found = None
-        for found in _BETWEEN.finditer(data, start):  # noqa: B007
+        boundary = None
+        for boundary in _BETWEEN.finditer(data, start):  # noqa: B007
             pass
-        if found is not None:
-            return data[: found.end()], data[found.end() :]
+        if boundary is not None:
+            return data[: boundary.end()], data[boundary.end() :]
         window *= 8
     return b"", data
 

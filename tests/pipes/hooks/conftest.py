@@ -102,9 +102,9 @@ def transfer(hosts: Callable[[str], Host]) -> Callable[..., tuple[Outcome, Outco
     """Run two programs at the same time, which find the file's name in NAME."""
 
     def run(writer: str, reader: str, name: str, hosts_of: tuple[str, str] = ("writer", "reader")) -> Any:
-        one, other = hosts(hosts_of[0]), hosts(hosts_of[1])
-        one.begin(f"NAME = {name!r}\n{writer}")
-        other.begin(f"NAME = {name!r}\n{reader}")
-        return one.end(), other.end()
+        writer_host, reader_host = hosts(hosts_of[0]), hosts(hosts_of[1])
+        writer_host.begin(f"NAME = {name!r}\n{writer}")
+        reader_host.begin(f"NAME = {name!r}\n{reader}")
+        return writer_host.end(), reader_host.end()
 
     return run

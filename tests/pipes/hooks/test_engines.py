@@ -53,15 +53,15 @@ def on(host: Any, name: str, data: object, code: str) -> str:
 def test_answers_are_those_of_a_file(
     writer: str, reader: str, hosts: Callable[[str], Any], tmp_path: Path, pipe_names: Callable[[], str]
 ) -> None:
-    one, other = hosts(f"{writer} writes"), hosts(f"{reader} reads")
+    writing, reading = hosts(f"{writer} writes"), hosts(f"{reader} reads")
     for kind, data in TABLES.items():
         file = str(tmp_path / f"{kind}.csv")
-        on(one, file, data, WRITERS[writer])
-        expected = on(other, file, data, READERS[reader])
+        on(writing, file, data, WRITERS[writer])
+        expected = on(reading, file, data, READERS[reader])
 
         name = pipe_names()
-        one.begin(f"NAME, DATA = {name!r}, {data!r}\n{WRITERS[writer]}")
-        other.begin(f"NAME = {name!r}\n{READERS[reader]}")
-        wrote, read = one.end(), other.end()
+        writing.begin(f"NAME, DATA = {name!r}, {data!r}\n{WRITERS[writer]}")
+        reading.begin(f"NAME = {name!r}\n{READERS[reader]}")
+        wrote, read = writing.end(), reading.end()
         assert (wrote.failed, read.failed) == ("", "")
         assert read.printed == expected, kind

@@ -22,14 +22,14 @@ def both(writes: Callable[[str], Any], reads: Callable[[str], Any]) -> Any:
     name = f"db://fs-{uuid.uuid4().hex[:12]}?query=q1"
     with ThreadPoolExecutor(1) as threads:
         writing = threads.submit(writes, name)
-        found = reads(name)
+        received = reads(name)
         writing.result(WATCHDOG_SECONDS)
-    return found
+    return received
 
 
 def test_pandas() -> None:
-    found = both(lambda name: FRAME.to_csv(name, index=False), pd.read_csv)
-    pd.testing.assert_frame_equal(found, FRAME)
+    received = both(lambda name: FRAME.to_csv(name, index=False), pd.read_csv)
+    pd.testing.assert_frame_equal(received, FRAME)
     lines = both(
         lambda name: FRAME.to_json(name, orient="records", lines=True), lambda name: pd.read_json(name, lines=True)
     )
@@ -56,8 +56,8 @@ def test_file_objects_for_polars_and_pyarrow() -> None:
 def test_dask_writes_one_file() -> None:
     dd = pytest.importorskip("dask.dataframe")
     frame = dd.from_pandas(FRAME, npartitions=1)
-    found = both(lambda name: frame.to_csv(name, single_file=True, index=False), pd.read_csv)
-    pd.testing.assert_frame_equal(found, FRAME)
+    received = both(lambda name: frame.to_csv(name, single_file=True, index=False), pd.read_csv)
+    pd.testing.assert_frame_equal(received, FRAME)
 
 
 def test_what_is_known_of_a_pipe() -> None:

@@ -100,8 +100,8 @@ print(os.path.exists("/nowhere"), open(0).fileno())
     ],
 )
 def test_reserved_names(path: Any, name: str | None) -> None:
-    found = pipe_of(path)
-    assert (None if found is None else str(found)) == name
+    result = pipe_of(path)
+    assert (None if result is None else str(result)) == name
 
 
 def test_a_malformed_name_is_refused() -> None:
@@ -140,8 +140,8 @@ def test_copy_statements() -> None:
 
 def test_sources_of_queries() -> None:
     query = "SELECT 'db://no' FROM read_csv('db://a') JOIN 'db://b' JOIN read_csv('db://c', header=true) USING (i)"
-    found = [(str(source.target), source.alone) for source in find_sources(query)]
-    assert found == [("db://c", False), ("db://b", True), ("db://a", True), ("db://no", False)]
+    result = [(str(source.target), source.alone) for source in find_sources(query)]
+    assert result == [("db://c", False), ("db://b", True), ("db://a", True), ("db://no", False)]
     assert mentions_pipe(query)
     assert not mentions_pipe("SELECT 'x' -- db:")
 

@@ -31,8 +31,8 @@ from entrepot_pipes.text.json_keys import KeyFit, KeyHeader
     ],
 )
 def test_delimiter_and_header(text: str, delimiter: str, header: bool) -> None:
-    found = detect(text.encode())
-    assert (found.kind, found.delimiter, found.header) == ("csv", delimiter, header)
+    detected = detect(text.encode())
+    assert (detected.kind, detected.delimiter, detected.header) == ("csv", delimiter, header)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_delimiter_and_header(text: str, delimiter: str, header: bool) -> None:
     ],
 )
 def test_other_properties(text: str, expected: dict[str, object]) -> None:
-    found = detect(text.encode())
-    assert {name: getattr(found, name) for name in expected} == expected
+    detected = detect(text.encode())
+    assert {name: getattr(detected, name) for name in expected} == expected
 
 
 def test_dialects_are_plain_values() -> None:

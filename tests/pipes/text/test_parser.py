@@ -18,18 +18,18 @@ JSON = Dialect(kind="json")
 def parse(*blocks: bytes, dialect: Dialect | None = None, block_bytes: int = 1) -> list[Any]:
     """Each block on its own, if its last record is whole."""
     parser = TextParser(dialect, block_bytes=block_bytes)
-    found: list[Any] = []
+    parsed: list[Any] = []
     for block in blocks:
-        found += parser.feed(block)
-    return found + parser.finish()
+        parsed += parser.feed(block)
+    return parsed + parser.finish()
 
 
 def columns(*blocks: bytes, dialect: Dialect | None = None) -> dict[str, list[Any]]:
     """The only batch's."""
     (batch,) = parse(*blocks, dialect=dialect, block_bytes=1 << 20)
     assert isinstance(batch, pa.RecordBatch)
-    found: dict[str, list[Any]] = batch.to_pydict()
-    return found
+    parsed: dict[str, list[Any]] = batch.to_pydict()
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_names_that_occur_twice_or_are_empty() -> None:
 )
 def test_stray_quotes_make_the_rest_text(text: bytes) -> None:
     for blocks in ([text], [text[i : i + 5] for i in range(0, len(text), 5)]):
-        found = parse(*blocks, dialect=Dialect(), block_bytes=8)
-        read = b"".join(block.data for block in found if isinstance(block, TextBlock))
-        assert isinstance(found[-1], TextBlock)
-        assert "quote" in found[-1].reason
+        parsed = parse(*blocks, dialect=Dialect(), block_bytes=8)
+        read = b"".join(block.data for block in parsed if isinstance(block, TextBlock))
+        assert isinstance(parsed[-1], TextBlock)
+        assert "quote" in parsed[-1].reason
         assert text.endswith(read)
         if len(blocks) == 1:
             assert read == text
@@ -164,8 +164,8 @@ def test_backslashes_beside_nulls_stay_text() -> None:
 
 
 def test_json_times_stay_text_and_integers_exact() -> None:
-    found = columns(b'{"t":"2024-05-01","o":{"t":["2024-05-01 10:00:00"]},"i":9223372036854775807}\n')
-    assert found == {"t": ["2024-05-01"], "o": [{"t": ["2024-05-01 10:00:00"]}], "i": [2**63 - 1]}
+    parsed = columns(b'{"t":"2024-05-01","o":{"t":["2024-05-01 10:00:00"]},"i":9223372036854775807}\n')
+    assert parsed == {"t": ["2024-05-01"], "o": [{"t": ["2024-05-01 10:00:00"]}], "i": [2**63 - 1]}
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_json_that_columns_would_not_keep_stays_text(text: bytes) -> None:
 
 def test_json_keys() -> None:
     blocks = [b'{"a":1,"b":null}\n', b'{"a":2}\n', b'{"a":3,"b":"x","c":[1]}\n', b'{"z":1}\n', b'{"a":4}\n']
-    one, two, three, four, five = parse(*blocks, b'{"a":5}\n', dialect=JSON)[:5]
-    assert one.to_pydict() == {"a": [1], "b": [None]}
+    first, two, three, four, five = parse(*blocks, b'{"a":5}\n', dialect=JSON)[:5]
+    assert first.to_pydict() == {"a": [1], "b": [None]}
     assert two.to_pydict()["a"] == [2]
     assert three.to_pydict() == {"a": [3], "b": ["x"], "c": [[1]]}
     assert isinstance(four, TextBlock)
@@ -199,8 +199,8 @@ def test_json_keys() -> None:
 def test_json_over_several_lines() -> None:
     text = b'{\n "a": 1,\n "o": [\n  {\n"x": 1\n},\n  {"x": 2}\n ]\n}\n{\n "a": 2,\n "o": []\n}\n'
     for length in (1, 7, 1000):
-        found = parse(*(text[i : i + length] for i in range(0, len(text), length)))
-        rows = [row for block in found for row in block.to_pylist()]
+        parsed = parse(*(text[i : i + length] for i in range(0, len(text), length)))
+        rows = [row for block in parsed for row in block.to_pylist()]
         assert rows == [{"a": 1, "o": [{"x": 1}, {"x": 2}]}, {"a": 2, "o": []}]
 
 

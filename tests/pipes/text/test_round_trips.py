@@ -61,12 +61,12 @@ def csv_dialects(draw: st.DrawFn) -> Dialect:
 
 def parse(text: bytes, dialect: Dialect | None, cut: random.Random | None = None, **options: Any) -> list[Any]:
     """Feed the text, in one block or cut at random."""
-    parser, found, at = TextParser(dialect, **options), [], 0
+    parser, blocks, at = TextParser(dialect, **options), [], 0
     while at < len(text):
         length = cut.randint(1, 9) if cut else len(text)
-        found += parser.feed(text[at : at + length])
+        blocks += parser.feed(text[at : at + length])
         at += length
-    return found + parser.finish()
+    return blocks + parser.finish()
 
 
 def same(left: Any, right: Any) -> bool:
