@@ -135,8 +135,8 @@ class Env:
 
         def evaluate() -> Rows:
             with self.communicator.within("checkpoint"):
-                found = self.communicator.broadcast(self._exists(name) if self.rank == 0 else None)
-            if not found:
+                is_stored = self.communicator.broadcast(self._exists(name) if self.rank == 0 else None)
+            if not is_stored:
                 self.put(name, frame, replace=True)
             return Rows(self._part(name, self.store.get_by_name(name)))
 

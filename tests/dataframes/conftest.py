@@ -31,7 +31,7 @@ def run_ranks(store: entrepot.Store) -> RunRanks:
 
         ranks = [StoreCommunicator(store, group, rank, size, timeout=timeout) for rank in range(size)]
 
-        def one(communicator: StoreCommunicator) -> Any:
+        def run_rank(communicator: StoreCommunicator) -> Any:
             try:
                 return function(Env(store, communicator))
             except Exception as error:
@@ -39,7 +39,7 @@ def run_ranks(store: entrepot.Store) -> RunRanks:
                 raise
 
         with ThreadPoolExecutor(size) as pool:
-            futures = [pool.submit(one, communicator) for communicator in ranks]
+            futures = [pool.submit(run_rank, communicator) for communicator in ranks]
         for communicator in ranks:
             communicator.settle()
         return [future.result() for future in futures]

@@ -156,8 +156,8 @@ def test_merge_of_keys_of_different_types(run_ranks: Any, left: Any, right: Any)
         )
         return env.from_local(first).merge(env.from_local(second.cast({"w": right})), on="k").to_polars()["k"].to_list()
 
-    found = [str(int(float(value))) for keys in run_ranks(3, program) for value in keys]
-    assert sorted(found) == ["2"] * 3 + ["3"] * 3
+    matched = [str(int(float(value))) for keys in run_ranks(3, program) for value in keys]
+    assert sorted(matched) == ["2"] * 3 + ["3"] * 3
 
 
 SPECS: dict[str, tuple[str, str]] = {

@@ -71,9 +71,9 @@ class LossMarks:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._listed: Snapshot | None = None  # guarded by _lock
-        self._found: dict[_Key, _Lost] = {}  # what is lost of what is not here; replaced as a whole, under _lock
+        self._lost_outside: dict[_Key, _Lost] = {}  # what is lost of what is not here; replaced as a whole, under _lock
         # The rest is the thread's
-        self._known: _Lost = {}  # what was found to be lost before
+        self._lost_before: _Lost = {}  # what was found to be lost before
         self._marks: dict[bytes, tuple[LostMark, tuple[str, str]]] = {}  # in the store
         self._references: dict[tuple[bytes, int], tuple[Referred, ...]] = {}  # others may look up single entries
         self._objects: dict[bytes, tuple[int, str, str]] | None = None  # of the store, when they were looked at
@@ -104,11 +104,11 @@ class LossMarks:
             for each what is lost: ID, instance, host and time.
         """
         with self._lock:
-            found = self._found
+            lost_outside = self._lost_outside
         answers: list[Any] = []
         for oid, positions in objects:
             lost: _Lost = {}
-            self._collect(Referred(oid, positions), found, lost, set())
+            self._collect(Referred(oid, positions), lost_outside, lost, set())
             answers.append([[each.id.binary, each.instance, each.host, each.since] for each in lost.values()])
         return answers
 
@@ -140,19 +140,19 @@ class LossMarks:
         gone = frozenset(each.id for each in self._directory.instances() if not self._directory.may_be_live(each))
         if self._objects is None:  # an earlier gateway may have left some
             self._marks = {**listed.marks, **self._marks}
-        if not gone and not self._marks and not self._found:
+        if not gone and not self._marks and not self._lost_outside:
             return  # as in a cluster without losses
         now = time.monotonic()
         is_same = self._gone == gone and self._objects == listed.objects
         if is_same and now - self._looked_when < RECHECK_SECONDS:
             return
         for mark, _ in self._marks.values():
-            self._known.update((each.id.binary, each) for each in mark.lost)
-        found = self._find(listed)
+            self._lost_before.update((each.id.binary, each) for each in mark.lost)
+        lost_outside = self._find(listed)
         with self._lock:
-            self._found = found
-        self._known = {oid: each for lost in found.values() for oid, each in lost.items()}
-        self._write(listed, found)
+            self._lost_outside = lost_outside
+        self._lost_before = {oid: each for lost in lost_outside.values() for oid, each in lost.items()}
+        self._write(listed, lost_outside)
         self._objects, self._gone, self._looked_when = listed.objects, gone, now
 
     def _references_of(self, oid: bytes, generation: int) -> tuple[Referred, ...]:
@@ -173,7 +173,7 @@ class LossMarks:
         for oid, (generation, _, _) in listed.objects.items():
             for referred in self._references_of(oid, generation):
                 self._reach(referred, outside, set())
-        found: dict[_Key, _Lost] = {}
+        lost_outside: dict[_Key, _Lost] = {}
         asks: dict[str, tuple[Instance, list[Referred]]] = {}
         for batch in _batches(outside.values(), LOOKUP_IDS):
             for referred, published in zip(
@@ -185,27 +185,27 @@ class LossMarks:
                 elif published.entries:
                     at = published.entries[0].instance
                     lost = LostDependency(ObjectID(referred.oid), at.id, at.host, at.lost_since or 0.0)
-                    found[_key(referred)] = {referred.oid: lost}
-                elif referred.oid in self._known and published.damage is None:
-                    found[_key(referred)] = {referred.oid: self._known[referred.oid]}
+                    lost_outside[_key(referred)] = {referred.oid: lost}
+                elif referred.oid in self._lost_before and published.damage is None:
+                    lost_outside[_key(referred)] = {referred.oid: self._lost_before[referred.oid]}
         for instance, asked in asks.values():
             if instance.id != self._store.instance_id:
                 for batch in _batches(asked, LOOKUP_IDS):
-                    self._ask(instance, batch, found)
-        return found
+                    self._ask(instance, batch, lost_outside)
+        return lost_outside
 
-    def _ask(self, instance: Instance, asked: list[Referred], found: dict[_Key, _Lost]) -> None:
+    def _ask(self, instance: Instance, asked: list[Referred], lost_outside: dict[_Key, _Lost]) -> None:
         request = {"ask": LOSSES, "scope": "", "session": "", "name": "", "objects": [list(each) for each in asked]}
         try:
             answers = self._peers.get(instance).collection(request, timeout=PEER_SECONDS)
         except EntrepotError:  # an older gateway, or it does not answer: as it was found last
-            answers = [list(map(_fields, self._found.get(_key(each), {}).values())) for each in asked]
+            answers = [list(map(_fields, self._lost_outside.get(_key(each), {}).values())) for each in asked]
         for referred, answer in zip(asked, answers, strict=True):
             lost: _Lost = {}
             for oid, at, host, since in answer:
                 lost[oid] = LostDependency(ObjectID(oid), at, host, since)
             if lost:
-                found[_key(referred)] = lost
+                lost_outside[_key(referred)] = lost
 
     def _reach(self, referred: Referred, outside: dict[_Key, Referred], seen: set[_Key]) -> None:
         """Note what is referred to, directly or not, and not here."""
@@ -227,11 +227,11 @@ class LossMarks:
         generation = raw_objects.generation_of(self._store, ObjectID(referred.oid))
         if generation is None:
             return None
-        known = self._references.get((referred.oid, generation))
-        references = references_in(self._store, ObjectID(referred.oid)) if known is None else known
+        kept = self._references.get((referred.oid, generation))
+        references = references_in(self._store, ObjectID(referred.oid)) if kept is None else kept
         return chosen(references, referred.positions)
 
-    def _collect(self, referred: Referred, found: dict[_Key, _Lost], lost: _Lost, seen: set[_Key]) -> None:
+    def _collect(self, referred: Referred, lost_outside: dict[_Key, _Lost], lost: _Lost, seen: set[_Key]) -> None:
         """Collect what is lost of what is referred to."""
         left = [referred]
         while left:
@@ -242,20 +242,20 @@ class LossMarks:
             seen.add(key)
             inner = self._inner(each)
             if inner is None:
-                lost.update(found.get(key, {}))
+                lost.update(lost_outside.get(key, {}))
             else:
                 left.extend(inner)
 
     # --- in the store
 
-    def _write(self, listed: Snapshot, found: dict[_Key, _Lost]) -> None:
+    def _write(self, listed: Snapshot, lost_outside: dict[_Key, _Lost]) -> None:
         """Write the marks that are new, and delete those that do not hold any more."""
         marks: dict[bytes, tuple[LostMark, tuple[str, str]]] = {}
-        for oid, (generation, scope, session) in listed.objects.items() if found else ():
+        for oid, (generation, scope, session) in listed.objects.items() if lost_outside else ():
             lost: _Lost = {}
             seen: set[_Key] = set()
             for referred in self._references_of(oid, generation):
-                self._collect(referred, found, lost, seen)
+                self._collect(referred, lost_outside, lost, seen)
             if lost:
                 first = tuple(islice(sorted(lost.values(), key=lambda each: each.id.binary), MAX_LISTED))
                 marks[oid] = (LostMark(ObjectID(oid), generation, len(lost), first), (scope, session))

@@ -96,11 +96,11 @@ def _document(node: Node, buffer: Callable[[int], bytes]) -> bytes:
 
 def _in_document(document: bytes) -> list[Node]:
     """The nodes within plain data that may refer to something."""
-    found: list[Node] = []
+    nodes: list[Node] = []
 
     def note(code: int, data: bytes) -> None:
         if code == _INLINE_CHILD and any(codec in data for codec in (*_CODECS, _DATA_CODEC)):
-            found.append(unpack_tree(data))
+            nodes.append(unpack_tree(data))
 
     if any(codec in document for codec in _CODECS):
         try:
@@ -113,4 +113,4 @@ def _in_document(document: bytes) -> list[Node]:
             )
         except (ValueError, msgpack.UnpackException) as error:
             raise CorruptData(f"plain data cannot be read: {error}") from error
-    return found
+    return nodes

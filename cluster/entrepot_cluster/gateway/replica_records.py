@@ -76,7 +76,7 @@ class ReplicaRecords:
             raw_objects.put_small(self._store, objects, replace=True, wait_seconds=WAIT_SECONDS)
             self._written.update(written)
 
-    def found(self, record: ReplicaRecord) -> None:
+    def note_existing(self, record: ReplicaRecord) -> None:
         """Note a record that is in the store, of this gateway or an earlier one."""
         self._written.setdefault((record.oid, record.generation), record.holders)
 

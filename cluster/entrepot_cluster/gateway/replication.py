@@ -233,7 +233,7 @@ class Replication:
                 if (record.oid, record.generation) in self._moved:
                     continue
             with self._noting:
-                self._records.found(record)
+                self._records.note_existing(record)
             if not self._is_here(PlaceEntry(record.oid, record.generation, 0)):
                 for holder in record.holders:
                     self._withdrawn.setdefault(holder, set()).add((record.oid, record.generation, record.life))
@@ -258,10 +258,10 @@ class Replication:
         """Have copies of what was deleted here deleted, too; where that cannot be done now, later."""
         if not self._withdrawn:
             return
-        known = {instance.id: instance for instance in self._directory.get().instances()}
+        instances = {instance.id: instance for instance in self._directory.get().instances()}
         done: set[tuple[bytes, int, Life]] = set()
         for holder in list(self._withdrawn):
-            instance = known.get(holder)
+            instance = instances.get(holder)
             if instance is not None and not (instance.live and self._may_ask(instance) and self._withdraw_at(instance)):
                 continue  # a lost one may return
             done |= self._withdrawn.pop(holder)

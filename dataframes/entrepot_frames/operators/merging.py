@@ -196,10 +196,10 @@ def _is_among(frame: pl.DataFrame, keys: Sequence[str], others: pl.DataFrame, ot
         return pl.Series([False], dtype=pl.Boolean).new_from_index(0, frame.height)
     marked = others.select(other_keys).unique().with_columns(pl.lit(True).alias("__entrepot_among__"))
     # Lazily: on two sorted columns, a join of Polars that is not lazy loses NaN (Polars 2.1).
-    found = (
+    matches = (
         frame.lazy()
         .select(keys)
         .join(marked.lazy(), left_on=list(keys), right_on=list(other_keys), how="left", maintain_order="left")
         .collect()
     )
-    return found["__entrepot_among__"].fill_null(False)
+    return matches["__entrepot_among__"].fill_null(False)

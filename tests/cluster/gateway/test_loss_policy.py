@@ -94,11 +94,11 @@ def lost_host(cluster: Any, tmp_path: Path, wait_until: Callable[..., None]) -> 
     policy = f"version: 1\ncheckpoint: {{target: {tmp_path}/saved, rules: [{{match: saved}}]}}"
     a, b = cluster.host("a"), cluster.host("b")
     references: dict[str, Reference] = {}
-    there = HostOfTasks(a.address, policy, references, tmp_path / "events-a")
+    remote = HostOfTasks(a.address, policy, references, tmp_path / "events-a")
     for name in TASKS:
-        there.run(name)
+        remote.run(name)
     for reference in references.values():
-        there.store().publish(reference.id)
+        remote.store().publish(reference.id)
     assert get_value(references["replica"], address=b.address) == "on two hosts"  # a copy, from now on
     a.kill()
     wait_until(lambda: not cluster.instances()["a"], "the lease to end")
@@ -115,8 +115,8 @@ def reader(lost_host: Any, tmp_path: Path, steps: str) -> HostOfTasks:
     return HostOfTasks(b.address, text, references, tmp_path / "events-b")
 
 
-def equal(one: Any, other: Any) -> bool:
-    return bool(np.array_equal(one, other))
+def equal(first: Any, second: Any) -> bool:
+    return bool(np.array_equal(first, second))
 
 
 def test_copy_checkpoint_rerun_in_the_order_of_the_policy(lost_host: Any, tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_fail_names_the_host_and_the_time(lost_host: Any, tmp_path: Path) -> Non
 def test_the_durable_tier_answers(cluster: Any, tmp_path: Path, wait_until: Callable[..., None]) -> None:
     a, b = cluster.host("a"), cluster.host("b")
     durable = entrepot.Durable(str(tmp_path / "durable"))
-    with entrepot.connect(a.address, scope=SCOPE, session=RUN, durable=durable) as there:
-        reference = put_value(there, "node:alone", np.full(20_000, 7))
+    with entrepot.connect(a.address, scope=SCOPE, session=RUN, durable=durable) as remote:
+        reference = put_value(remote, "node:alone", np.full(20_000, 7))
     with entrepot.connect(b.address, scope=SCOPE, session=RUN, durable=durable):
         a.kill()
         wait_until(lambda: not cluster.instances()["a"], "the lease to end")
