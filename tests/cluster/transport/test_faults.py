@@ -182,6 +182,7 @@ def test_a_peer_that_ends_in_each_step(
     sink: entrepot.Store,
     connect: Connect,
     serving_process: Callable[[], tuple[subprocess.Popen[str], str]],
+    wait_until: Callable[..., None],
 ) -> None:
     oid = source.put(np.full(LARGE, 5, dtype=np.uint8))
     used = sink.status()["used_bytes"]
@@ -206,9 +207,9 @@ def test_a_peer_that_ends_in_each_step(
         assert (sink.get(oid) == 5).all()
         return
     expected = Timeout if number == signal.SIGSTOP else StoreUnavailable
-    assert type(outcomes[0].error) is expected
+    assert type(outcomes[0].error) is expected, outcomes[0].error
     assert not sink.exists(oid)
-    assert sink.status()["used_bytes"] == used
+    wait_until(lambda: sink.status()["used_bytes"] == used, "the memory to be given back")
 
 
 def _connected(server: GatewayServer) -> socket.socket:
