@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copyreg
 import dataclasses
 import os
 import pathlib
@@ -51,6 +52,18 @@ def permits(name: str) -> bool:
 
 def connect_strictly(address: str, permits: Callable[[str], bool] = permits) -> entrepot.Store:
     return entrepot.connect(address, allow_pickle=True, pickled_classes=permits)
+
+
+@pytest.fixture(autouse=True)
+def _exceptions_pickle_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask's scheduler, which a test before may have imported, has all exceptions pickled by functions of tblib."""
+    by_tblib = [
+        kind
+        for kind, reducer in copyreg.dispatch_table.items()
+        if getattr(getattr(reducer, "func", reducer), "__module__", "").startswith("tblib")
+    ]
+    for kind in by_tblib:
+        monkeypatch.delitem(copyreg.dispatch_table, kind)
 
 
 def test_an_argument_switches_pickling_off_and_on(

@@ -11,12 +11,11 @@ import entrepot
 import pytest
 from entrepot_frames import Env, Executor, RankFailed, TooFewWorkers
 
-distributed = pytest.importorskip("distributed")
-
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """Client of a cluster of three workers with a process each."""
+    distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
             n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
