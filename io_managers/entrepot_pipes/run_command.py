@@ -23,6 +23,7 @@ from entrepot_pipes.broker.server import SOCKET_VARIABLE, Broker
 from entrepot_pipes.fifo_guard import FifoGuard
 from entrepot_pipes.fifos import ExportFifo, Fifo, ImportFifo
 from entrepot_pipes.hooks.environment import hooked_environment
+from entrepot_pipes.jvm import jvm_environment, lacks_agent
 from entrepot_pipes.names import FOLDER_VARIABLE, RESERVED_PREFIX, PipeName, parse, parse_reserved, reserved_file
 from entrepot_pipes.pipe import TIMEOUT_VARIABLE, open_export, open_import
 from entrepot_pipes.text.dialect import Dialect
@@ -40,6 +41,12 @@ def run_program(arguments: argparse.Namespace) -> int:
     if arguments.timeout is not None and not 0 <= arguments.timeout < float("inf"):
         raise InvalidArgument(f"--timeout must be a number of seconds, 0 or more, but got {arguments.timeout}")
     dialect = _dialect(arguments.dialect)
+    if lacks_agent(words[0], os.environ):
+        print(
+            f"entrepot pipe run: {words[0]} gets no pipes: the agent for JVMs is not built; run 'make jvm' in a clone, "
+            "and name the jar by ENTREPOT_PIPES_AGENT if this is another installation",
+            file=sys.stderr,
+        )
     with ExitStack() as stack:
         store = stack.enter_context(
             connect(arguments.address, session=arguments.session, scope=arguments.scope, cluster=False)
@@ -92,7 +99,7 @@ def program_environment(
         del changed["ENTREPOT_SESSION"]
     if timeout is not None:
         changed[TIMEOUT_VARIABLE] = str(timeout)
-    return hooked_environment(changed)
+    return jvm_environment(hooked_environment(changed))
 
 
 class _Program:
