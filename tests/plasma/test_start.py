@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,6 +58,31 @@ def test_it_serves_is_started_again_and_ends_with_the_store(
     finally:
         assert main(["stop", "--address", address]) == 0
     assert not front_ends(socket)
+
+
+def test_starting_it_while_it_is_started_again_waits_for_that(
+    socket_folder: Path, wait_until: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, socket = f"unix://{socket_folder}/store.sock", socket_folder / "plasma.sock"
+    start = ["start", "--size", "64MiB", "--address", address, "--plasma", str(socket), "--plasma-size", "32MiB"]
+    assert main(start) == 0
+    try:
+        supervisor, child = front_ends(socket)
+        os.kill(supervisor, signal.SIGSTOP)
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: not is_listening(f"unix://{socket}"), "the front end to end")
+        capsys.readouterr()
+        codes: list[int] = []
+        starting = threading.Thread(target=lambda: codes.append(main([start[0], *start[3:]])))
+        starting.start()
+        os.kill(supervisor, signal.SIGCONT)
+        starting.join(60)
+        assert codes == [0]
+        assert "already serving Plasma clients" in capsys.readouterr().out
+        assert front_ends(socket)[0] == supervisor
+        assert len(front_ends(socket)) == 2
+    finally:
+        assert main(["stop", "--address", address]) == 0
 
 
 def test_when_what_starts_it_again_is_killed_it_ends_and_can_be_started_anew(

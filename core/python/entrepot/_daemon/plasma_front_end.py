@@ -7,7 +7,7 @@ from pathlib import Path
 
 from entrepot._daemon import companions
 from entrepot._daemon.companions import SUPERVISED, command_line
-from entrepot._daemon.launcher import is_listening, listening_pids
+from entrepot._daemon.launcher import START_SECONDS, is_listening, listening_pids
 from entrepot.errors import InvalidArgument, StoreUnavailable
 
 _PROGRAM = "entrepot-plasma-store"
@@ -42,12 +42,13 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> bool:
 
     Raises:
         InvalidArgument: something listens at the socket already.
-        StoreUnavailable: it exited, or was not ready within 20 seconds; the message has the end of its log.
+        StoreUnavailable: it exited, or was not ready within 20 seconds; the message has the end of its log. Or the same
+            one runs, and does not serve.
     """
     command = [str(front_end_binary()), "-s", str(path), "-m", str(nbytes), "--address", address, SUPERVISED]
+    if _runs_already(command, address, path):
+        return False
     if _is_occupied(path):
-        if any(words[1:] == command[1:] for words in _front_ends(address).values()):
-            return False
         pids = " ".join(map(str, listening_pids(f"unix://{path}")))
         advice = f"end it first (kill {pids})" if pids else "end it first"
         raise InvalidArgument(f"--plasma {path}: something listens there already; {advice}, or choose another path")
@@ -64,6 +65,25 @@ def end_front_ends(address: str) -> list[int]:
     running = _front_ends(address)
     companions.terminate_supervised(running)
     return companions.wait_ended(running)
+
+
+def _runs_already(command: list[str], address: str, path: Path) -> bool:
+    """Return whether the same front end runs, after waiting for it if it is just being started again.
+
+    Raises:
+        StoreUnavailable: it runs, and nothing listens at its socket for 20 seconds.
+    """
+    end = time.monotonic() + START_SECONDS
+    while pids := [pid for pid, words in _front_ends(address).items() if words[1:] == command[1:]]:
+        if is_listening(f"unix://{path}"):
+            return True
+        if time.monotonic() > end:
+            raise StoreUnavailable(
+                f"--plasma {path}: {_PROGRAM} (process {pids[0]}) runs, but has not served for {START_SECONDS:g} s; "
+                "its log says why, or end it (kill) and start it again"
+            )
+        time.sleep(0.01)
+    return False
 
 
 def _is_occupied(path: Path) -> bool:
