@@ -62,7 +62,7 @@ def test_a_java_program_writes_a_table(run_java: RunJava, store: entrepot.Store,
     assert batches[0]["name"][3].as_py() == "item 3"
 
 
-@pytest.mark.parametrize("way", ["reader", "stream", "scanner", "files", "lines"])
+@pytest.mark.parametrize("way", ["reader", "stream", "again", "scanner", "files", "lines"])
 def test_a_java_program_reads_a_table(run_java: RunJava, store: entrepot.Store, way: str) -> None:
     program = run_java("read", way, f"db://read-{way}")
     with open_export(f"db://read-{way}", store=store, form="text", timeout=120) as export:
@@ -108,6 +108,14 @@ def test_seeking_is_refused_with_the_reason(run_java: RunJava) -> None:
     assert program.returncode != 0
     assert "db://random" in errors
     assert output == ""
+
+
+@pytest.mark.parametrize("way", ["append", "append-files"])
+def test_appending_is_refused_with_the_reason(run_java: RunJava, way: str) -> None:
+    program = run_java("write", way, "db://appended")
+    _, errors = program.communicate(timeout=120)
+    assert program.returncode != 0
+    assert "db://appended is a pipe, to which nothing can be appended" in errors
 
 
 def test_ordinary_files_stay_what_they_are(run_java: RunJava, tmp_path: Path) -> None:

@@ -80,6 +80,15 @@ public final class Files {
                     }
                 }
                 break;
+            case "append":
+                try (OutputStream out = new FileOutputStream(file, true)) {
+                    out.write(row(0).getBytes(StandardCharsets.UTF_8));
+                }
+                break;
+            case "append-files":
+                java.nio.file.Files.writeString(
+                        Path.of(file), row(0), StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+                break;
             case "halt":
                 FileWriter out = new FileWriter(file);
                 out.write("id,name,price\n");
@@ -124,6 +133,16 @@ public final class Files {
                     }
                 }
                 break;
+            case "again":
+                try (FileInputStream in = new FileInputStream(file)) {
+                    byte[] first = in.readNBytes(40);
+                    if (in.skip(-40) != -40 || !java.util.Arrays.equals(first, in.readNBytes(40))) {
+                        throw new IllegalStateException("other bytes");
+                    }
+                    FileChannel channel = in.getChannel();
+                    channel.position(0);
+                    return sum(new String(in.readAllBytes(), StandardCharsets.UTF_8));
+                }
             case "files":
                 return sum(java.nio.file.Files.readString(Path.of(file)));
             case "lines":

@@ -37,6 +37,9 @@ public final class Installation {
         if (System.getenv("ENTREPOT_PIPES_SOCKET") == null) {
             return;
         }
+        // Byte Buddy refuses class files of a Java that is newer than itself, and the JVM would not start. The build puts
+        // its other package name into this string too. To be set before Byte Buddy is loaded.
+        System.setProperty("net.bytebuddy.experimental", "true");
         // Loads and initializes what the advice needs, before anything is rewritten.
         PipeNames.pipe("/");
         Class.forName(Streams.class.getName());

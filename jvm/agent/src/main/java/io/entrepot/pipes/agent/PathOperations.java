@@ -21,7 +21,10 @@ public final class PathOperations {
         if (pipe == null) {
             return null;
         }
-        boolean writes = options.contains(StandardOpenOption.WRITE) || options.contains(StandardOpenOption.APPEND);
+        if (options.contains(StandardOpenOption.APPEND)) {
+            Streams.refuseAppending(pipe);
+        }
+        boolean writes = options.contains(StandardOpenOption.WRITE);
         if (writes && options.contains(StandardOpenOption.READ)) {
             throw new PipeException("NotSeekable", pipe + " is a pipe: it cannot be opened for reading and writing");
         }

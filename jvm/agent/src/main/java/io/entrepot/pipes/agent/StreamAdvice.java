@@ -23,9 +23,12 @@ final class StreamAdvice {
 
     static final class OpenOutput {
         @Advice.OnMethodEnter(skipOn = Advice.OnNonDefaultValue.class)
-        static boolean enter(@Advice.FieldValue("fd") FileDescriptor fd, @Advice.Argument(0) String path)
+        static boolean enter(
+                @Advice.FieldValue("fd") FileDescriptor fd,
+                @Advice.Argument(0) String path,
+                @Advice.Argument(1) boolean append)
                 throws IOException {
-            return Streams.openOutput(fd, path);
+            return Streams.openOutput(fd, path, append);
         }
     }
 

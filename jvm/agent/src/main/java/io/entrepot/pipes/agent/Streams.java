@@ -29,13 +29,24 @@ public final class Streams {
     }
 
     /** Whether the stream is a pipe now. */
-    public static boolean openOutput(FileDescriptor descriptor, String path) throws IOException {
+    public static boolean openOutput(FileDescriptor descriptor, String path, boolean append) throws IOException {
         String pipe = PipeNames.pipe(path);
         if (pipe == null) {
             return false;
         }
+        if (append) {
+            refuseAppending(pipe);
+        }
         OPEN.put(descriptor, Pipes.openOutput(pipe));
         return true;
+    }
+
+    /** What would be appended to is gone: each transfer is a whole table. */
+    static void refuseAppending(String pipe) throws PipeOpenException {
+        throw new PipeOpenException(
+                "NotSeekable",
+                pipe + " is a pipe, to which nothing can be appended: let the program write all of it into one file "
+                        + "that it opens once, without appending");
     }
 
     /** A RandomAccessFile cannot be a pipe. */
