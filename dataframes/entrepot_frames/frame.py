@@ -275,9 +275,10 @@ class Frame:
         return Rows(shuffle(self._communicator, frame, keys, types).lazy(), frozenset(keys))
 
     def _distinct(self, rows: Rows, names: Sequence[str] | None) -> Rows:
-        keys = rows.query.collect_schema().names() if names is None else names
         query = rows.query
-        if self._communicator.size > 1 and set(keys) <= set(query.collect_schema().names()):
+        columns = query.collect_schema().names()
+        keys = columns if names is None else names
+        if self._communicator.size > 1 and set(keys) <= set(columns):
             query = query.unique(keys, keep="first", maintain_order=True)
         shuffled = self._shuffled(Rows(query, rows.together), keys, "drop_duplicates")
         return Rows(shuffled.query.unique(keys, keep="first", maintain_order=True), shuffled.together)

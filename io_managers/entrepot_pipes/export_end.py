@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 from entrepot import StreamWriter
-from entrepot.errors import InvalidArgument, StoreFull, StreamFailed, StreamLost, Timeout
+from entrepot.errors import InvalidArgument, StoreFull, Timeout
 
 from entrepot_pipes import chunks
 from entrepot_pipes.text.dialect import Dialect
@@ -231,9 +231,7 @@ class Export:
 
     def _gave_up(self, error: BaseException) -> NoReturn:
         """Tell the importer, and raise."""
-        explained: BaseException = error
-        if isinstance(error, StreamFailed) and not isinstance(error, StreamLost):
-            explained = self._membership.explained(error)
+        explained = self._membership.cause_of(error)
         self.abort(f"{type(error).__name__}: {error}")
         if explained is error:
             raise error

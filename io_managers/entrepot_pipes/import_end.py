@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
 
 import pyarrow as pa
 from entrepot import StreamReader
-from entrepot.errors import EntrepotError, InvalidArgument, StreamEnded, StreamFailed, StreamLost, Timeout
+from entrepot.errors import InvalidArgument, StreamEnded, Timeout
 
 from entrepot_pipes import chunks
 from entrepot_pipes.text.dialect import Dialect
@@ -253,10 +252,7 @@ class Import:
 
     def _gave_up(self, error: BaseException) -> NoReturn:
         """Tell the exporters, and raise."""
-        explained: BaseException = error
-        if isinstance(error, StreamFailed) and not isinstance(error, StreamLost):
-            with suppress(EntrepotError):
-                explained = self._membership.explained(error)
+        explained = self._membership.cause_of(error)
         self._close(f"{type(error).__name__}: {error}")
         if explained is error:
             raise error

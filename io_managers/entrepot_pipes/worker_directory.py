@@ -163,6 +163,13 @@ class Membership:
                 return _failed(self.pipe, role, state)
         return type(error)(f"pipe {self.pipe.key}: {error}")
 
+    def cause_of(self, error: BaseException) -> BaseException:
+        """What an end raises for an error: its cause, as far as the worker directory knows it, or the error itself."""
+        if isinstance(error, StreamFailed) and not isinstance(error, StreamLost):
+            with suppress(EntrepotError):  # the store is away: then the error has to do
+                return self.explained(error)
+        return error
+
     def finish(self) -> None:
         """This worker has done everything; the last one of the pipe removes it."""
         # The other end has all it needs by now, and may have removed the pipe.

@@ -32,11 +32,6 @@ class Communicator(ABC):
         self.size = size
         self._operator = ""  # what the program is doing, for errors
 
-    @property
-    def operator(self) -> str:
-        """The operator that the program is in, for errors; empty outside."""
-        return self._operator
-
     @contextmanager
     def within(self, operator: str) -> Iterator[None]:
         """Context in which errors name ``operator``; the outermost one counts."""

@@ -8,12 +8,13 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 from entrepot import connect
-from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound
+from entrepot.errors import EntrepotError, InvalidArgument
 from entrepot.ids import ObjectID
 
 from entrepot_frames.communicators.store_communicator import DEFAULT_TIMEOUT, report_failure
@@ -110,20 +111,14 @@ class Executor:
         self._number = 0  # of the last task; this and the next are of the executor's thread
         self._incarnation = 0  # counts failures: the communicator's group changes with it
         self._dead: set[int] = set()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._store.close)
+            undo.callback(self._remove_exchange)
             self._workers = _workers_on(on, size, threads or max(1, cores // size))
-        except BaseException:
-            self._remove_exchange()
-            self._store.close()
-            raise
-        try:
+            undo.callback(self._workers.close)
             for setup in self._setups:
                 self._workers.start(setup)
-        except BaseException:
-            self._workers.close()
-            self._remove_exchange()
-            self._store.close()
-            raise
+            undo.pop_all()
         self._thread = threading.Thread(target=self._serve, name=f"frames-{self._name}", daemon=True)
         self._thread.start()
 
@@ -265,8 +260,8 @@ class Executor:
     def _remove_exchange(self) -> None:
         try:
             self._store.remove_session(self._exchange_name)
-        except (ObjectNotFound, EntrepotError):
-            return
+        except EntrepotError:
+            return  # the session has gone with its store; otherwise it expires
 
 
 def _own_connection(store: Store | None) -> Store:

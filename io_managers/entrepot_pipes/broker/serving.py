@@ -6,6 +6,7 @@ import io
 import socket
 import struct
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 from entrepot import Store
@@ -48,16 +49,20 @@ def serve(connection: socket.socket, store: Store, timeout: float | None) -> Non
         stream.close()
 
 
+def _options(request: Request, store: Store, timeout: float | None) -> dict[str, Any]:
+    """Keyword arguments with which either end of a pipe is opened for a program."""
+    return {
+        "store": store,
+        "form": "text" if request.form == "text" else "columns",
+        "dialect": request.dialect,
+        "timeout": timeout,
+        "program": request.program,
+        "pid": request.pid,
+    }
+
+
 def _serve_export(stream: FrameSocket, request: Request, store: Store, timeout: float | None) -> None:
-    with open_export(
-        request.pipe,
-        store=store,
-        form="text" if request.form == "text" else "columns",
-        dialect=request.dialect,
-        timeout=timeout,
-        program=request.program,
-        pid=request.pid,
-    ) as export:
+    with open_export(request.pipe, **_options(request, store, timeout)) as export:
         stream.send_line({"ok": True})
         try:
             _receive(stream, request, export)
@@ -86,15 +91,7 @@ def _receive(stream: FrameSocket, request: Request, export: Export) -> None:
 
 
 def _serve_import(stream: FrameSocket, request: Request, store: Store, timeout: float | None) -> None:
-    with open_import(
-        request.pipe,
-        store=store,
-        form="text" if request.form == "text" else "columns",
-        dialect=request.dialect,
-        timeout=timeout,
-        program=request.program,
-        pid=request.pid,
-    ) as reader:
+    with open_import(request.pipe, **_options(request, store, timeout)) as reader:
         first = reader.read_text(_TEXT_BYTES) if request.form == "text" else b""
         schema = reader.schema if request.form == "arrow" else None
         stream.send_line({"ok": True})
