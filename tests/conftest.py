@@ -228,8 +228,10 @@ class Daemon:
 
     def kill(self, store: entrepot.Store) -> None:
         """Kill keeper and daemon at once, so that only what is on disk is left, and close the connection ``store``."""
+        from suspension import suspend
+
         status = store.status()
-        os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
+        suspend(status["keeper_pid"])  # so that neither restarts the other
         os.kill(status["pid"], signal.SIGKILL)
         os.kill(status["keeper_pid"], signal.SIGKILL)
         store.close()

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from process_suspension import in_group, state_of
+from process_suspension import in_group
+from suspension import state_of
 
 _NUMBERS = {
     "x86_64": {"recvmsg": 47, "sendmsg": 46, "fcntl": 72, "clone": 56, "epoll": 232},

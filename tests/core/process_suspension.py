@@ -7,21 +7,16 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 from control_groups import ControlGroup, NoControlGroup, control_group
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+from suspension import suspend
 
 
 @contextmanager
-def stopped(pid: int, wait_until: Callable[..., None]) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
+def stopped(pid: int, _wait_until: Callable[..., None]) -> Iterator[None]:
+    suspend(pid)
     try:
-        wait_until(lambda: state_of(pid) in "Tt", f"process {pid} to stop")
         yield
     finally:
         with suppress(ProcessLookupError):

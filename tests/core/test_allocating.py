@@ -23,6 +23,7 @@ import pytest
 from entrepot import _core
 from entrepot._client import allocating
 from entrepot.errors import InvalidArgument
+from suspension import suspend
 from value_memory_tries import until_nothing_is_refused
 
 ROWS = 500_000  # 4 MB of integers
@@ -291,7 +292,7 @@ def test_a_stopped_daemon_does_not_hold_up_arithmetic(store: entrepot.Store) -> 
     pid = store.status()["pid"]
     with store.allocating():
         np.arange(ROWS)
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
         try:
             began = time.monotonic()
             arrays = [np.full(ROWS, number) for number in range(30)]  # more than is leased

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 from entrepot import _core
 from entrepot.errors import ObjectNotFound
+from suspension import suspend
 from value_memory_tries import until_nothing_is_refused
 
 ROWS = 500_000
@@ -282,7 +283,7 @@ store.put(array, name="kept")
     address = int(process.stdout.readline())
     assert not is_frozen(process.pid, address)
     daemon = store.status()["pid"]
-    os.kill(daemon, signal.SIGSTOP)
+    suspend(daemon)
     try:
         process.stdin.write("put\n")
         process.stdin.flush()

@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from control_groups import ControlGroup, Hierarchy, NoControlGroup, control_group, hierarchies
-from process_suspension import state_of
+from suspension import state_of
 
 
 def fake_mounts(folder: Path, *lines: str) -> Path:

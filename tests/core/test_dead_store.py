@@ -17,6 +17,7 @@ import entrepot
 import numpy as np
 import pytest
 from entrepot._daemon import launcher
+from suspension import suspend
 
 MIB = 1 << 20
 
@@ -25,9 +26,10 @@ def kill(daemon: Any, store: entrepot.Store) -> None:
     """Kill keeper and daemon at once, so that neither restarts the other."""
     status = store.status()
     both = (status["keeper_pid"], status["pid"])
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in both:
-            os.kill(pid, number)
+    for pid in both:
+        suspend(pid)
+    for pid in both:
+        os.kill(pid, signal.SIGKILL)
     daemon.was_killed(status["pid"])
 
 
@@ -393,9 +395,10 @@ def test_closing_while_others_connect_anew(store: entrepot.Store, daemon: Any) -
 def test_the_private_store_is_started_anew(private_store: entrepot.Store) -> None:
     oid = private_store.put(np.zeros(MIB))
     status = private_store.status()
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in (status["keeper_pid"], status["pid"]):
-            os.kill(pid, number)
+    for pid in (status["keeper_pid"], status["pid"]):
+        suspend(pid)
+    for pid in (status["keeper_pid"], status["pid"]):
+        os.kill(pid, signal.SIGKILL)
     assert private_store.get(private_store.put("new")) == "new"
     with pytest.raises(entrepot.ObjectLost):
         private_store.get(oid)

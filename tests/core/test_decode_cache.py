@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from entrepot.errors import Timeout
 from spawned_programs import read_line, send_line
+from suspension import suspend
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -209,7 +210,7 @@ time.sleep(120)
 def test_waiting_for_a_stopped_decoder_ends_and_names_it(
     decoding: subprocess.Popen[str], store: entrepot.Store, file: Path, gate: Path, tmp_path: Path
 ) -> None:
-    os.kill(decoding.pid, signal.SIGSTOP)
+    suspend(decoding.pid)
     try:
         for timeout in (0, 0.2):
             with pytest.raises(Timeout, match=rf"orders.parquet is still being decoded, by process {decoding.pid},"):
@@ -344,7 +345,7 @@ def test_readers_survive_the_store(daemon: Any, file: Path) -> None:
     store = entrepot.connect(daemon.address)
     before = store.read_parquet(file)
     pid, keeper = (store.status()[name] for name in ("pid", "keeper_pid"))
-    os.kill(keeper, signal.SIGSTOP)
+    suspend(keeper)
     os.kill(pid, signal.SIGKILL)
     os.kill(keeper, signal.SIGKILL)
     daemon.was_killed(pid)

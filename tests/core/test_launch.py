@@ -15,6 +15,7 @@ import entrepot
 import pytest
 from entrepot._daemon import launcher, settings
 from entrepot.errors import InvalidArgument, StoreUnavailable
+from suspension import suspend
 
 
 @pytest.mark.slow
@@ -110,7 +111,7 @@ def test_it_comes_back_after_it_was_killed(private: Path, wait_until: Any) -> No
     with entrepot.connect() as store:
         status = store.status()
         for pid in (status["keeper_pid"], status["pid"]):
-            os.kill(pid, signal.SIGSTOP)
+            suspend(pid)
         for pid in (status["keeper_pid"], status["pid"]):
             os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not launcher.is_listening(settings.private_address()), "the socket to be dead")

@@ -17,6 +17,7 @@ import entrepot
 import numpy as np
 import pytest
 from entrepot._store.objects import to_item
+from suspension import suspend
 
 WAIT_SECONDS = 60.0
 MIB = 1 << 20
@@ -26,7 +27,7 @@ NAMES = [f"name{number}" for number in range(8)]
 def kill_both(daemon: Any, pids: tuple[int, int]) -> None:
     """Kill keeper and daemon at once: stopped first, so that neither restarts the other or goes on for a moment."""
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     daemon.was_killed(pids[0])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from entrepot.cli import main
 from spawned_programs import read_line, send_line
+from suspension import suspend
 
 MIB = 1 << 20
 
@@ -242,7 +243,7 @@ def test_the_next_store_knows_nothing_of_it(wait_until: Callable[..., None]) -> 
     with entrepot.connect(scope="tests") as store:
         reservation = store.reserve("32MiB")
         status = store.status()
-        os.kill(status["keeper_pid"], signal.SIGSTOP)  # so that neither restarts the other
+        suspend(status["keeper_pid"])  # so that neither restarts the other
         os.kill(status["pid"], signal.SIGKILL)
         os.kill(status["keeper_pid"], signal.SIGKILL)
         assert not reservation.held

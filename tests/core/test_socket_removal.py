@@ -15,6 +15,7 @@ import pytest
 from entrepot import cli
 from entrepot._daemon import launcher, settings
 from entrepot.errors import StoreUnavailable
+from suspension import suspend
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_the_address_stays_the_stores_whatever_keeper_it_has(
     keeper = store.status()["keeper_pid"]
     lock = Path(f"{path_of(daemon.address)}.lock")
     wait_until(lambda: lock.read_text().startswith(f"{keeper}\n"), "the lock to name it")
-    os.kill(daemon_pid, signal.SIGSTOP)
+    suspend(daemon_pid)
     try:
         path_of(daemon.address).unlink()
         with pytest.raises(StoreUnavailable) as caught:

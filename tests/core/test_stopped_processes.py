@@ -26,10 +26,11 @@ import pytest
 from entrepot import cli
 from entrepot._daemon import launcher
 from entrepot._daemon.launcher import daemon_binary
+from suspension import state_of, suspend
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from process_suspension import frozen, state_of, stopped, throttled, traced
+from process_suspension import frozen, stopped, throttled, traced
 
 LONG_SECONDS = 6.5  # seconds of silence: more than any timeout ever used between keeper and daemon
 
@@ -147,7 +148,7 @@ def test_the_keeper_says_that_its_daemon_is_stopped_and_that_it_goes_on(
         with stopped(pid, wait_until):
             wait_until(partial(was_logged, "is stopped", times), "the keeper to say so")
         wait_until(partial(was_logged, "was resumed", times), "the keeper to say so")
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     os.kill(pid, signal.SIGKILL)
     assert store.get(store.put([1])) == [1]
     successor = store.status()["pid"]

@@ -14,6 +14,7 @@ import pytest
 from entrepot.errors import ObjectLost
 from entrepot_io.connections import close_all, scope_store, session_store
 from entrepot_io.values import get_by_key, get_value, put_value
+from suspension import suspend
 
 WRITER = """
 import sys
@@ -33,9 +34,10 @@ def _closed() -> Iterator[None]:
 
 def replace(daemon: Any) -> None:
     status = scope_store(daemon.address, "tests").status()
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in (status["keeper_pid"], status["pid"]):
-            os.kill(pid, number)
+    for pid in (status["keeper_pid"], status["pid"]):
+        suspend(pid)
+    for pid in (status["keeper_pid"], status["pid"]):
+        os.kill(pid, signal.SIGKILL)
     daemon.was_killed(status["pid"])
     daemon.start()
 

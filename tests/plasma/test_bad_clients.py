@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from suspension import suspend
 
 from benchmarks.harness.plasma_connection import OK, OUT_OF_MEMORY, PlasmaConnection
 
@@ -157,7 +158,7 @@ def test_requests_of_a_stopped_client_hold_up_nobody(new_front_end: Any, stock_c
     front_end = new_front_end(64 * MIB)
     stopped, other = stock_client(front_end), stock_client(front_end)
     stopped.run(f"b = client.create(oid(1), {MIB})")
-    os.kill(stopped.process.pid, signal.SIGSTOP)
+    suspend(stopped.process.pid)
     try:
         other.run("client.put_raw_buffer(b'x', oid(2))")
         assert other.run("client.get_buffers([oid(2)])[0].to_pybytes()") == b"x"

@@ -10,6 +10,7 @@ from typing import Any
 
 import entrepot
 import pytest
+from suspension import suspend
 
 from benchmarks.harness.plasma_connection import OutOfMemory, PlasmaConnection
 
@@ -134,7 +135,7 @@ def test_with_isolate_a_seal_that_waits_for_the_store_stops_nobody_else(
         sealing.create(oid(2), OBJECT_BYTES, 0)[:] = content(2)
         with entrepot.connect(daemon.address) as store:
             pid = store.status()["pid"]
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
         try:
             sealing.begin_seal(oid(2))
             assert other.contains(oid(1))

@@ -17,6 +17,7 @@ import pytest
 from entrepot._daemon import companions
 from entrepot._daemon.launcher import is_listening
 from entrepot.cli import main
+from suspension import suspend
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -68,7 +69,7 @@ def test_starting_it_while_it_is_started_again_waits_for_that(
     assert main(start) == 0
     try:
         supervisor, child = front_ends(socket)
-        os.kill(supervisor, signal.SIGSTOP)
+        suspend(supervisor)
         os.kill(child, signal.SIGKILL)
         wait_until(lambda: not is_listening(f"unix://{socket}"), "the front end to end")
         capsys.readouterr()
@@ -121,7 +122,7 @@ def test_a_front_end_that_does_not_end_with_its_store_is_named(
     address, socket = f"unix://{socket_folder}/store.sock", socket_folder / "plasma.sock"
     assert main(["start", "--size", "64MiB", "--address", address, "--plasma", str(socket)]) == 0
     child = front_ends(socket)[-1]
-    os.kill(child, signal.SIGSTOP)
+    suspend(child)
     try:
         assert main(["stop", "--address", address]) != 0
         error = capsys.readouterr().err
@@ -192,7 +193,7 @@ def test_a_front_end_that_dies_while_the_store_stands_still_is_started_again(
         status = store.status()
     supervisor, child = front_ends(socket)
     try:
-        os.kill(status["pid"], signal.SIGSTOP)
+        suspend(status["pid"])
         os.kill(child, signal.SIGKILL)
         wait_until(lambda: set(front_ends(socket)) - {supervisor, child}, "another front end, which connects in vain")
         second = front_ends(socket)[-1]

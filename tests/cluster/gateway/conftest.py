@@ -17,6 +17,7 @@ from typing import Any
 import entrepot
 import pytest
 from entrepot_cluster.directory.opening import open_directory
+from suspension import suspend
 
 LEASE_SECONDS = 2.0
 PATIENCE_SECONDS = 60.0
@@ -81,7 +82,10 @@ class Host:
     def signal_gateway(self, number: int) -> None:
         """Send the gateway a signal."""
         assert self._gateway is not None
-        self._gateway.send_signal(number)
+        if number == signal.SIGSTOP:
+            suspend(self._gateway.pid)
+        else:
+            self._gateway.send_signal(number)
 
     def kill_gateway(self) -> None:
         """Kill the gateway."""

@@ -16,6 +16,7 @@ from entrepot.errors import DirectoryUnavailable, ObjectLost, ObjectNotFound, St
 from entrepot_cluster.commands import CANNOT_GO_ON
 from entrepot_cluster.gateway.timely_exit import LATE
 from entrepot_io.values import get_value, put_value
+from suspension import suspend
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
@@ -24,7 +25,7 @@ def test_a_gateway_that_is_killed_costs_nothing(two_hosts: Any) -> None:
     a, b = two_hosts
     oid = a.store.put("value")
     a.store.publish(oid)
-    os.kill(b.gateway_pid, signal.SIGSTOP)
+    suspend(b.gateway_pid)
     read: list[Any] = []
     reader = threading.Thread(target=lambda: read.append(b.store.get(oid)))
     reader.start()
@@ -40,7 +41,7 @@ def test_a_gateway_that_does_not_respond_is_waited_for_ten_seconds(two_hosts: An
     a, b = two_hosts
     oid = a.store.put("value")
     a.store.publish(oid)
-    os.kill(b.gateway_pid, signal.SIGSTOP)
+    suspend(b.gateway_pid)
     began = time.monotonic()
     with pytest.raises(ObjectNotFound, match="has not responded for 10 s"):
         b.store.get(oid)
@@ -65,7 +66,7 @@ def test_a_host_that_is_silent_is_asked_once(cluster: Any) -> None:
         a.store.publish(oid)
         if value == "first":
             assert b.store.get(oid) == value
-    os.kill(a.gateway_pid, signal.SIGSTOP)
+    suspend(a.gateway_pid)
     try:
         with pytest.raises(ObjectLost, match="10 s") as caught:
             b.store.get(oid)
@@ -231,7 +232,7 @@ def test_other_tokens_are_refused(cluster: Any, tmp_path: Path) -> None:
 def test_a_gateway_leaves_though_its_store_stands_still(two_hosts: Any, cluster: Any) -> None:
     a, _ = two_hosts
     pid = a.store.status()["pid"]
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     try:
         a.signal_gateway(signal.SIGTERM)
         assert a.wait_gateway() == LATE

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from entrepot.errors import InstanceLost, StoreUnavailable, StreamEnded, StreamFailed
+from suspension import suspend
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "run_programs"))
 
@@ -123,11 +124,11 @@ def test_processes_that_are_stopped_go_on(lasting_hosts: Any, run_on: Any) -> No
     writer_process = run_on(b, WRITER, "stopped")
     assert read_line(writer_process) == "ready"
     others = home.reader("others")
-    os.kill(reader_process.pid, signal.SIGSTOP)
+    suspend(reader_process.pid)
     writer_process.stdin.write("0\n1\n2\n3\n")
     writer_process.stdin.close()
     assert others.get(timeout=PATIENCE)["number"] == 0
-    os.kill(writer_process.pid, signal.SIGSTOP)
+    suspend(writer_process.pid)
     os.kill(reader_process.pid, signal.SIGCONT)
     os.kill(writer_process.pid, signal.SIGCONT)
     followed = in_thread(lambda: read_all(others))
@@ -238,7 +239,7 @@ def test_homes_that_are_stopped_do_not_make_others_hang(cluster: Any) -> None:
         assert written[-1].get(timeout=PATIENCE)["number"] == 0
         waits += [in_thread(reader.get), in_thread(partial(put_all, writer, range(100)))]
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
     try:
         for number, wait in enumerate(waits):
             with pytest.raises(StoreUnavailable, match=f"host home-{1 + number // 2}"):
@@ -259,7 +260,7 @@ def test_a_far_gateway_that_is_stopped_does_not_make_others_hang(two_hosts: Any)
     reader, writer = shared(b, "read").reader("model"), shared(b, "written").writer()
     put_all(writer, [0])
     assert written.get(timeout=PATIENCE)["number"] == 0
-    os.kill(b.gateway_pid, signal.SIGSTOP)
+    suspend(b.gateway_pid)
     try:
         for wait in [in_thread(reader.get), in_thread(lambda: put_all(writer, range(100)))]:
             with pytest.raises(StoreUnavailable, match="host a"):

@@ -30,6 +30,7 @@ from entrepot_cluster.transport.peer import PeerConnections
 from entrepot_cluster.transport.security import TransportSecurity
 from entrepot_cluster.transport.server import GatewayServer
 from entrepot_cluster.transport.store_endpoints import LeasedReception, StoreSink
+from suspension import suspend
 from tcp_relay import TO_CLIENT, TO_SERVER, TcpRelay
 
 Serve = Callable[..., GatewayServer]
@@ -173,11 +174,15 @@ def serving_process(source: entrepot.Store) -> Iterator[Callable[[], tuple[subpr
         process.communicate(timeout=30)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("end", [_kill, suspend], ids=["killed", "stopped"])
 @pytest.mark.parametrize("step", ["idle", "announced", "received"])
 def test_a_peer_that_ends_in_each_step(
     step: str,
-    number: int,
+    end: Callable[[int], None],
     source: entrepot.Store,
     sink: entrepot.Store,
     connect: Connect,
@@ -193,12 +198,12 @@ def test_a_peer_that_ends_in_each_step(
     outcomes: list[FetchOutcome] = []
     worker = threading.Thread(target=lambda: outcomes.extend(fetch(peer, _wanted(oid), stepping)))
     if step == "idle":
-        os.kill(process.pid, number)
+        end(process.pid)
         worker.start()
     else:
         worker.start()
         assert stepping.reached.wait(30)
-        os.kill(process.pid, number)
+        end(process.pid)
         stepping.go_on.set()
     worker.join(30)
     assert not worker.is_alive()
@@ -206,7 +211,7 @@ def test_a_peer_that_ends_in_each_step(
         assert outcomes[0].error is None
         assert (sink.get(oid) == 5).all()
         return
-    expected = Timeout if number == signal.SIGSTOP else StoreUnavailable
+    expected = Timeout if end is suspend else StoreUnavailable
     assert type(outcomes[0].error) is expected, outcomes[0].error
     assert not sink.exists(oid)
     wait_until(lambda: sink.status()["used_bytes"] == used, "the memory to be given back")

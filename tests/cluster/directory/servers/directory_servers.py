@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from suspension import suspend
+
 START_SECONDS = 30.0
 END_SECONDS = 20.0
 
@@ -82,7 +84,7 @@ class Server:
 
     def stop(self) -> None:
         """Stop it like SIGSTOP does: connections are accepted, and nothing is answered."""
-        self._signal(signal.SIGSTOP)
+        suspend(self.pid)
 
     def go_on(self) -> None:
         """End :meth:`stop`."""
