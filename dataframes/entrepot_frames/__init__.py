@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from entrepot_frames.errors import TooFewWorkers as TooFewWorkers
     from entrepot_frames.executors.executor import Executor as Executor
     from entrepot_frames.frame import Frame as Frame
+    from entrepot_frames.interchange.conversion import from_collection as from_collection
+    from entrepot_frames.interchange.conversion import to_collection as to_collection
 
 _MODULES = {
     "Communicator": "communicators.communicator",
@@ -32,8 +34,20 @@ _MODULES = {
     "ProgramsDiffer": "errors",
     "RankFailed": "errors",
     "TooFewWorkers": "errors",
+    "from_collection": "interchange.conversion",
+    "to_collection": "interchange.conversion",
 }
 _MODULES = {name: f"entrepot_frames.{module}" for name, module in _MODULES.items()}
-__all__ = ["Communicator", "Env", "Executor", "Frame", "ProgramsDiffer", "RankFailed", "TooFewWorkers"]
+__all__ = [
+    "Communicator",
+    "Env",
+    "Executor",
+    "Frame",
+    "ProgramsDiffer",
+    "RankFailed",
+    "TooFewWorkers",
+    "from_collection",
+    "to_collection",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

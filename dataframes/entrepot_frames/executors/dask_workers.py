@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import socket
-import threading
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument
 
 from entrepot_frames.errors import TooFewWorkers
-from entrepot_frames.executors.messages import Died, RankSetup, Reply, Task
-from entrepot_frames.executors.workers import Workers
+from entrepot_frames.executors.actor_workers import CREATE_SECONDS, ActorWorkers
+from entrepot_frames.executors.messages import RankSetup, Reply, Task
 
 if TYPE_CHECKING:
     from distributed import Client
-
-CREATE_SECONDS = 60.0
 
 
 class DaskRank:
@@ -55,7 +51,7 @@ class _Place:
     actor: Any
 
 
-class DaskWorkers(Workers):
+class DaskWorkers(ActorWorkers):
     """One actor on each of as many workers as there are ranks; those with the least to do are taken.
 
     Args:
@@ -67,11 +63,10 @@ class DaskWorkers(Workers):
     """
 
     def __init__(self, client: Client, size: int) -> None:
+        super().__init__()
         self._client = client
         self._size = size
-        self._places: dict[int, _Place] = {}  # by rank
         self._lost: set[str] = set()  # workers whose rank did not end when it was to
-        self._events: SimpleQueue[tuple[_Place, int, Reply | Died]] = SimpleQueue()
         if len(self._free()) < size:
             raise TooFewWorkers(
                 f"the Dask cluster has {len(self._free())} workers, and {size} ranks need one each: start more "
@@ -98,47 +93,26 @@ class DaskWorkers(Workers):
                 f"worker {worker} is on host {host}, and the executor's store on {socket.gethostname()}: all ranks "
                 "have to be on the store's host"
             )
-        self._places[setup.rank] = _Place(worker, future, actor)
+        self.places[setup.rank] = _Place(worker, future, actor)
 
-    def send(self, rank: int, task: Task) -> None:
-        place = self._places[rank]
-        thread = threading.Thread(target=self._run, args=(place, rank, task), name=f"frames-rank-{rank}", daemon=True)
-        thread.start()
+    def call(self, place: _Place, task: Task) -> Reply:
+        reply: Reply = place.actor.run(task).result()
+        return reply
 
-    def wait(self, timeout: float) -> list[tuple[int, Reply | Died]]:
-        try:
-            place, rank, event = self._events.get(timeout=timeout)
-        except Empty:
-            return []
-        if self._places.get(rank) is not place:
-            return []  # of a rank that was given up
-        if isinstance(event, Died):
-            self._give_up(rank)
-        return [(rank, event)]
+    def reason(self, place: _Place, error: Exception) -> str:
+        return f"worker {place.worker} is gone ({type(error).__name__}: {error})"
+
+    def release(self, place: _Place) -> None:
+        place.future.release()
 
     def kill(self, rank: int, reason: str) -> None:
         # Its worker may be at other people's tasks: the rank is left there, and its worker not used again.
-        place = self._places[rank]
-        self._lost.add(place.worker)
-        self._events.put((place, rank, Died(reason)))
-
-    def close(self) -> None:
-        for rank in list(self._places):
-            self._give_up(rank)
-
-    def _run(self, place: _Place, rank: int, task: Task) -> None:
-        try:
-            event: Reply | Died = place.actor.run(task).result()
-        except Exception as error:
-            event = Died(f"worker {place.worker} is gone ({type(error).__name__}: {error})")
-        self._events.put((place, rank, event))
-
-    def _give_up(self, rank: int) -> None:
-        self._places.pop(rank).future.release()
+        self._lost.add(self.places[rank].worker)
+        super().kill(rank, reason)
 
     def _free(self) -> list[str]:
         """Addresses of workers without a rank, those with the least to do first."""
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        used = {place.worker for place in self._places.values()} | self._lost
+        used = {place.worker for place in self.places.values()} | self._lost
         free = [address for address in workers if address not in used]
         return sorted(free, key=lambda address: (workers[address]["metrics"].get("executing", 0), address))

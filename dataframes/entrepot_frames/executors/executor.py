@@ -58,13 +58,13 @@ class Executor:
 
     Args:
         parallelism: number of ranks. Default: the number of cores that this process may use.
-        on: where they run: ``"processes"`` of this host, or a ``distributed.Client``: workers of a Dask cluster, one
-            for each rank.
+        on: where they run: ``"processes"`` of this host; a ``distributed.Client``: workers of a Dask cluster, one
+            for each rank; or ``"ray"``: actors of the Ray cluster that this program is connected to.
         store: the session that programs see (``env.store``); default: ``entrepot.connect()``. The executor opens a
             connection of its own.
         timeout: seconds that a rank waits for the others in one operation. Default: 300.
-        threads: of Polars in each process; default: the cores divided by ``parallelism``, at least 1. Dask's workers
-            have as many as ``POLARS_MAX_THREADS`` says there.
+        threads: of Polars in each process; default: the cores divided by ``parallelism``, at least 1, and 1 on Ray,
+            where each rank asks for as many CPUs. Dask's workers have as many as ``POLARS_MAX_THREADS`` says there.
 
     Raises:
         InvalidArgument: an impossible number, or an unknown ``on``.
@@ -76,13 +76,12 @@ class Executor:
         self,
         parallelism: int | None = None,
         *,
-        on: Literal["processes"] | Client = "processes",
+        on: Literal["processes", "ray"] | Client = "processes",
         store: Store | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         threads: int | None = None,
     ) -> None:
-        cores = len(os.sched_getaffinity(0))
-        size = cores if parallelism is None else parallelism
+        size = _cores() if parallelism is None else parallelism
         if size < 1:
             raise InvalidArgument(f"parallelism={size}: at least one rank is needed")
         if timeout <= 0:
@@ -114,7 +113,7 @@ class Executor:
         with ExitStack() as undo:
             undo.callback(self._store.close)
             undo.callback(self._remove_exchange)
-            self._workers = _workers_on(on, size, threads or max(1, cores // size))
+            self._workers = _workers_on(on, size, threads)
             undo.callback(self._workers.close)
             for setup in self._setups:
                 self._workers.start(setup)
@@ -270,16 +269,24 @@ def _own_connection(store: Store | None) -> Store:
     return connect(store.address, scope=store.scope, session=store.session_name)
 
 
-def _workers_on(on: Any, size: int, threads: int) -> Workers:
+def _workers_on(on: Any, size: int, threads: int | None) -> Workers:
     if on == "processes":
         from entrepot_frames.executors.processes import ProcessWorkers
 
-        return ProcessWorkers(threads)
+        return ProcessWorkers(threads or max(1, _cores() // size))
+    if on == "ray":
+        from entrepot_frames.executors.ray_workers import RayWorkers
+
+        return RayWorkers(size, threads or 1)
     if type(on).__module__.partition(".")[0] == "distributed":
         from entrepot_frames.executors.dask_workers import DaskWorkers
 
         return DaskWorkers(on, size)
-    raise InvalidArgument(f'on={on!r} is unknown: use "processes" or a distributed.Client')
+    raise InvalidArgument(f'on={on!r} is unknown: use "processes", "ray" or a distributed.Client')
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _cause(failed: dict[int, Reply], deaths: dict[int, Died]) -> BaseException:
