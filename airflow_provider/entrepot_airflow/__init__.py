@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from entrepot_airflow.pods.pod_placement import pod_override as pod_override
     from entrepot_airflow.policy.retry_policy import PolicyRetries as PolicyRetries
     from entrepot_airflow.policy.task_state import last_checkpoint as last_checkpoint
+    from entrepot_airflow.values.value_options import store_options as store_options
+    from entrepot_airflow.values.value_options import stored as stored
     from entrepot_airflow.xcom import EntrepotXComBackend as EntrepotXComBackend
 
     FollowData = DataLocalityCallback  # its former name
@@ -32,6 +34,8 @@ _HOME = {
     "on_failure": "callbacks",
     "on_retry": "callbacks",
     "pod_override": "entrepot_airflow.pods.pod_placement",
+    "store_options": "entrepot_airflow.values.value_options",
+    "stored": "entrepot_airflow.values.value_options",
 }
 _DEPRECATED = {"FollowData": "DataLocalityCallback"}
 
@@ -44,6 +48,8 @@ __all__ = [
     "on_failure",
     "on_retry",
     "pod_override",
+    "store_options",
+    "stored",
 ]
 
 _lazy, __dir__ = lazy_names(__name__, _HOME, _DEPRECATED)

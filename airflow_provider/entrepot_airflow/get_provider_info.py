@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+INTEGRATION = "Entrepot"
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata, with the options of the section ``[entrepot]`` of Airflow's configuration."""
@@ -17,10 +19,42 @@ def get_provider_info() -> dict[str, Any]:
             "default": default,
         }
 
+    def modules(kind: str) -> list[dict[str, Any]]:
+        return [{"integration-name": INTEGRATION, "python-modules": [f"entrepot_airflow.{kind}.entrepot"]}]
+
+    def field(label: str, description: str) -> dict[str, Any]:
+        return {"label": label, "description": description, "schema": {"type": ["string", "null"]}}
+
     return {
         "package-name": "entrepot",
         "name": "Entrepot",
         "description": "Passes XComs by object ID through shared memory.",
+        "integrations": [{"integration-name": INTEGRATION, "tags": ["software"]}],
+        "hooks": modules("hooks"),
+        "operators": modules("operators"),
+        "sensors": modules("sensors"),
+        "triggers": modules("triggers"),
+        "connection-types": [
+            {
+                "connection-type": "entrepot",
+                "hook-class-name": "entrepot_airflow.hooks.entrepot.EntrepotHook",
+                "hook-name": "Entrepot",
+                "ui-field-behaviour": {"hidden-fields": ["host", "port", "login", "password", "schema"]},
+                "conn-fields": {
+                    "address": field("Address", "unix:///path of the store's socket; default: that of [entrepot]"),
+                    "scope": field("Scope", "name of an installation in the store; default: this one's"),
+                    "session": field("Session", "default: the scope's own, which never expires"),
+                },
+            }
+        ],
+        "asset-uris": [
+            {
+                "schemes": ["entrepot"],
+                "handler": "entrepot_airflow.assets.sanitize_uri",
+                "factory": "entrepot_airflow.assets.create_asset",
+                "to_openlineage_converter": "entrepot_airflow.assets.convert_asset_to_openlineage",
+            }
+        ],
         "filesystems": ["entrepot_airflow.filesystem"],
         "notifications": ["entrepot_airflow.callbacks.FailoverNotifier"],
         "config": {

@@ -1,0 +1,1 @@
+"""Triggers of the provider, which Airflow runs in its triggerer."""
