@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from entrepot_dagster.pods.pod_tags import placement_tags as placement_tags
     from entrepot_dagster.rerun import rerun as rerun_failed
     from entrepot_dagster.sensors import policy_sensors as policy_sensors
+    from entrepot_dagster.values.typed_inputs import TypeHandler as TypeHandler
 
 _HOME = {
     "EntrepotIOManager": "io_manager",
+    "TypeHandler": "entrepot_dagster.values.typed_inputs",
     "entrepot_k8s_job_executor": "entrepot_dagster.pods.k8s_executor",
     "placement_tags": "entrepot_dagster.pods.pod_tags",
     "policy_failure_hook": "hooks",
@@ -36,6 +38,7 @@ _HOME = {
 }
 __all__ = [
     "EntrepotIOManager",
+    "TypeHandler",
     "entrepot_k8s_job_executor",
     "placement_tags",
     "policy_failure_hook",

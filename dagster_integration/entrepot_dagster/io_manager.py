@@ -1,7 +1,7 @@
 """The IO manager: writes outputs to the store under keys derived from Dagster's own names, and reads inputs from there.
 
 Partitions behave as in Dagster's file-based IO managers: an input with several partitions is a dictionary by partition
-key, one with no partitions is ``None``, and an output for several partitions is refused.
+key, or one table if it is annotated as one, and one with no partitions is ``None``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dagster import (
     EnvVar,
     InitResourceContext,
     InputContext,
-    JsonMetadataValue,
     MetadataValue,
     OutputContext,
 )
@@ -26,15 +25,17 @@ from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
 from entrepot_io.settings import Settings, copy_mode, reserve_setting, resolve
 from entrepot_io.usage_hints import parse_usage_hints
-from entrepot_io.values import get_by_key, prefetch_values, put_value
+from entrepot_io.values import delete_by_key, get_by_key, key_exists, prefetch_values, put_value
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.step_reservations import StepReservations
 from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
+from entrepot_dagster.values.output_metadata import partitions_metadata, reference_metadata, table_metadata
 from entrepot_dagster.values.read_only_advice import add_read_only_advice
-from entrepot_dagster.values.reference_log import REFERENCE, recorded_asset, recorded_output
+from entrepot_dagster.values.reference_log import recorded_asset, recorded_output
+from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, in_order, input_type
 
 if TYPE_CHECKING:
     from entrepot_dagster.policy.policy_runtime import PolicyBinding, StepPolicy
@@ -77,6 +78,10 @@ class EntrepotIOManager(ConfigurableIOManager):
     )
     policy: str | None = Field(
         default=None, description="Policy file for checkpoints and failover; unset: ENTREPOT_POLICY; off: no policy."
+    )
+
+    preview_rows: int = Field(
+        default=5, description="How many first rows of a table Dagster's database gets for its pages; 0: none."
     )
 
     _instance: DagsterInstance | None = PrivateAttr(default=None)
@@ -137,55 +142,106 @@ class EntrepotIOManager(ConfigurableIOManager):
         selects its locality set.
 
         Raises:
-            InvalidArgument: the output belongs to several partitions, or its locality set is malformed.
+            InvalidArgument: the output belongs to several partitions and is not a dictionary of these, or there is a
+                policy; or its locality set is malformed.
             StoreFull: it does not fit.
             UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
-        output_key = self._key_of_output(context)
         settings = self._settings()
         self._reserve(context, settings)
         if settings.scope is not None and context.has_asset_key:
             register_deployment(self._instance, session_store(settings.address, settings.scope, SCOPE_SESSION, None))
+        is_partition = context.has_asset_key and context.has_asset_partitions
+        if is_partition and len(context.asset_partition_keys) > 1:
+            metadata = self._write_partitions(context, obj, settings)
+        else:
+            reference, policy_metadata = self._write(context, self._key_of_output(context), obj, settings)
+            metadata = {
+                **reference_metadata(reference),
+                **table_metadata(obj, self.preview_rows, is_partition=is_partition),
+                **policy_metadata,
+            }
+        context.add_output_metadata({**metadata, **self.get_metadata(context, obj)})
+        scope = settings.scope or default_scope(self._instance)
+        sweep(
+            self._instance,
+            settings.address,
+            scope,
+            lambda: session_store(settings.address, scope, SCOPE_SESSION, settings.session_ttl),
+        )
+
+    def _write(
+        self, context: OutputContext, output_key: OutputKey, obj: Any, settings: Settings
+    ) -> tuple[Reference, Mapping[str, MetadataValue[Any]]]:
         locality_set = parse_usage_hints((context.definition_metadata or {}).get(LOCALITY_SET))
 
         def put() -> Reference:
             return put_value(self._store(output_key, settings), output_key.key, obj, usage_hints=locality_set)
 
-        policy_metadata: Mapping[str, MetadataValue[Any]] = {}
         step_policy = self._get_step_policy()
         if step_policy is None:
-            reference = put()
-        else:
-            reference, policy_metadata = step_policy.write(
-                context, output_key, lambda: self._store(output_key, settings), put
+            return put(), {}
+        return step_policy.write(context, output_key, lambda: self._store(output_key, settings), put)
+
+    def _write_partitions(self, context: OutputContext, obj: Any, settings: Settings) -> dict[str, MetadataValue[Any]]:
+        """Write one output with several partitions, as a backfill in a single run has it: a dictionary of them."""
+        partitions = context.asset_partition_keys
+        subject = f"this output of {context.asset_key.to_user_string()} covers {len(partitions)} partitions"
+        if not isinstance(obj, Mapping) or set(obj) != set(partitions):
+            returned = ", ".join(map(str, obj)) if isinstance(obj, Mapping) else type(obj).__name__
+            raise InvalidArgument(
+                f"{subject}: return a dictionary with the value of each of "
+                f" {', '.join(sorted(partitions))}, not {returned}; or run the backfill with one run per "
+                "partition"
             )
-        metadata: dict[str, MetadataValue[Any]] = {
-            "entrepot/id": MetadataValue.text(str(reference.id)),
-            "entrepot/type": MetadataValue.text(reference.type),
-            "entrepot/bytes": MetadataValue.int(reference.nbytes),
-            REFERENCE: JsonMetadataValue(reference.to_dict()),
-            **policy_metadata,
+        if self._has_policy():
+            raise InvalidArgument(
+                f"{subject}, and a policy saves checkpoints of single ones: "
+                " run the backfill with one run per partition, or set policy=off"
+            )
+        references = {
+            partition: self._write(
+                context, self._key_of_asset(context.asset_key.path, partition), obj[partition], settings
+            )[0]
+            for partition in partitions
         }
-        if reference.shape is not None:
-            metadata["entrepot/shape"] = MetadataValue.text(" x ".join(map(str, reference.shape)))
-        context.add_output_metadata(metadata)
-        sweep(self._instance, settings.address, reference.scope, lambda: self._store(output_key, settings))
+        return {
+            **partitions_metadata(references),
+            **table_metadata(obj[partitions[0]], self.preview_rows, is_partition=True, with_rows=False),
+        }
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input.
+        """Read an input, in the form that its annotation asks for, whatever was stored.
+
+        ``pd.DataFrame``, ``pl.DataFrame``, ``pl.LazyFrame``, ``pa.Table``, ``pa.RecordBatchReader``, ``np.ndarray`` and
+        the types of :meth:`type_handlers` are converted to, without a copy where that is possible. Several partitions
+        of an input that is annotated as a table are one table; otherwise they are a dictionary by partition. With
+        ``Optional[...]``, an input that was never written is None. The input definition's metadata ``columns`` selects
+        columns.
 
         Raises:
             ObjectNotFound: it was never written.
             ObjectLost: it was written, but lives on another host or is no longer in the store.
+            UnsupportedType: it has no such form.
+            InvalidArgument: it has no such column.
             StoreUnavailable: the store cannot be reached.
         """
         self._reserve(context, self._settings())
+        wanted = input_type(annotation_of(context), context.definition_metadata, self.type_handlers())
         if not context.has_asset_key:
-            return self._load_output(context)
+            return wanted.of(self._load_output(context))
         if not context.has_asset_partitions:
-            return self._read(context, *self._find_asset(context, None), lambda: None)
-        partitions = context.asset_partition_keys
+            try:
+                return wanted.of(self._read(context, *self._find_asset(context, None), lambda: None))
+            except ObjectNotFound:
+                if not wanted.is_optional:
+                    raise
+                return None
+        return self._load_partitions(context, wanted)
+
+    def _load_partitions(self, context: InputContext, wanted: InputType) -> Any:
+        partitions = in_order(context.asset_partition_keys, context.asset_partitions_def, self._instance)
         if not partitions:
             return None
         allow_missing = bool((context.definition_metadata or {}).get("allow_missing_partitions", False))
@@ -198,13 +254,50 @@ class EntrepotIOManager(ConfigurableIOManager):
             try:
                 loaded[partition] = self._read(context, *assets[partition], lambda: None)
             except ObjectNotFound:
+                if wanted.is_optional and len(partitions) == 1:
+                    return None
                 if not allow_missing:
                     raise
                 context.log.warning(
                     f"Partition {partition!r} of {context.asset_key.to_user_string()} was never written; skipping it "
                     "because the input has allow_missing_partitions"
                 )
-        return loaded if len(partitions) > 1 else loaded.get(partitions[0])
+        if len(partitions) > 1:
+            return wanted.of_partitions(loaded)
+        return wanted.of(loaded[partitions[0]]) if loaded else None
+
+    # --- for subclasses
+
+    def type_handlers(self) -> Sequence[TypeHandler]:
+        """Return handlers for types of your own; override this."""
+        return ()
+
+    def get_metadata(self, context: OutputContext, obj: Any) -> Mapping[str, MetadataValue[Any]]:
+        """Return more metadata of an output, as with ``UPathIOManager``; override this.
+
+        Args:
+            context: of the output.
+            obj: what the step returned.
+        """
+        return {}
+
+    def has_output(self, context: OutputContext) -> bool:
+        """Return whether an output is in the store.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
+        output_key = self._key_of_output(context)
+        return key_exists(self._store(output_key, self._settings()), output_key.key)
+
+    def delete(self, context: OutputContext) -> bool:
+        """Delete an output from the store; return whether it was there. Dagster does not call this: for your code.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
+        output_key = self._key_of_output(context)
+        return delete_by_key(self._store(output_key, self._settings()), output_key.key)
 
     def _key_of_output(self, context: OutputContext) -> OutputKey:
         if not context.has_asset_key:
@@ -213,12 +306,6 @@ class EntrepotIOManager(ConfigurableIOManager):
         if not context.has_asset_partitions:
             return self._key_of_asset(path, None)
         partitions = context.asset_partition_keys
-        if len(partitions) != 1:
-            raise InvalidArgument(
-                f"one output of {context.asset_key.to_user_string()} covers {len(partitions)} partitions, but each "
-                "partition is stored as a separate object: run the backfill with one run per partition, or return None "
-                "and store the partitions yourself"
-            )
         return self._key_of_asset(path, partitions[0])
 
     def _key_of_asset(self, path: Sequence[str], partition: str | None) -> OutputKey:

@@ -235,10 +235,34 @@ def at_once() -> int:
     return 1
 
 
-def test_several_partitions_in_one_output_are_refused(instance: DagsterInstance) -> None:
-    tags = {"dagster/asset_partition_range_start": "mon", "dagster/asset_partition_range_end": "wed"}
-    with pytest.raises(InvalidArgument, match="covers 3 partitions"):
-        materialize([at_once], tags=tags, instance=instance, resources=IO)
+@asset(partitions_def=DAYS, backfill_policy=BackfillPolicy.single_run())
+def each_day(context: AssetExecutionContext) -> dict[str, Any]:
+    return {day: np.full(1000, DAYS.get_partition_keys().index(day)) for day in context.partition_keys}
+
+
+@asset(partitions_def=DAYS)
+def one_day(each_day: Any) -> int:
+    return int(each_day.sum())
+
+
+ALL_DAYS = {"dagster/asset_partition_range_start": "mon", "dagster/asset_partition_range_end": "wed"}
+
+
+def test_one_value_for_several_partitions_is_refused(instance: DagsterInstance) -> None:
+    with pytest.raises(InvalidArgument, match=r"covers 3 partitions: return a dictionary .* of mon, tue, wed, not int"):
+        materialize([at_once], tags=ALL_DAYS, instance=instance, resources=IO)
+
+
+def test_a_backfill_in_a_single_run_writes_each_partition(instance: DagsterInstance) -> None:
+    assert materialize([each_day], tags=ALL_DAYS, instance=instance, resources=IO).success
+    for day, total in (("mon", 0), ("wed", 2000)):
+        result = materialize(
+            [each_day, one_day], selection=[one_day], partition_key=day, instance=instance, resources=IO
+        )
+        assert result.output_for_node("one_day") == total
+    lose_asset(instance, ["each_day"], "tue")
+    with pytest.raises(ObjectLost, match="asset:each_day@tue"):
+        materialize([each_day, one_day], selection=[one_day], partition_key="tue", instance=instance, resources=IO)
 
 
 GRID = MultiPartitionsDefinition({"day": DAYS, "region": StaticPartitionsDefinition(["eu", "us"])})

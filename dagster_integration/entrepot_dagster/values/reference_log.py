@@ -15,6 +15,7 @@ from entrepot_io.keys import dagster_output_key
 from entrepot_io.reference import Reference
 
 REFERENCE = "entrepot/reference"
+REFERENCES = "entrepot/references"  # of an output with several partitions: a mapping by partition key
 
 
 def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | None) -> Reference | None:
@@ -27,7 +28,13 @@ def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | No
     records_filter = AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
     records = instance.fetch_materializations(records_filter, limit=1).records
     materialization = records[0].asset_materialization if records else None
-    return None if materialization is None else reference_of(materialization.metadata)
+    if materialization is None:
+        return None
+    several = materialization.metadata.get(REFERENCES)
+    if partition is not None and isinstance(several, JsonMetadataValue) and isinstance(several.data, Mapping):
+        entry = several.data.get(partition)
+        return None if entry is None else Reference.parse(entry)
+    return reference_of(materialization.metadata)
 
 
 def recorded_output(instance: DagsterInstance, run_id: str, key: str) -> Reference | None:

@@ -1,0 +1,169 @@
+"""Inputs in the form that their type annotation asks for, whatever was stored."""
+
+from __future__ import annotations
+
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from entrepot.errors import InvalidArgument
+from entrepot_io.conversions import convert, form_of, select
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance, InputContext, PartitionsDefinition
+
+COLUMNS = "columns"
+
+
+class TypeHandler(ABC):
+    """Loads inputs as a type of the user's: return some from ``EntrepotIOManager.type_handlers``.
+
+        class Graphs(TypeHandler):
+            types = (networkx.Graph,)
+
+            def load(self, value, annotation):
+                return networkx.from_pandas_edgelist(value)
+
+    Attributes:
+        types: annotations that it is for; subclasses of these too.
+    """
+
+    types: tuple[type, ...] = ()
+
+    @abstractmethod
+    def load(self, value: Any, annotation: type) -> Any:
+        """Return the input.
+
+        Args:
+            value: as stored, not an instance of ``annotation``; only the columns that the input names.
+            annotation: of the input.
+        """
+
+
+@dataclass(frozen=True)
+class InputType:
+    """What an input's annotation and metadata ask for.
+
+    Attributes:
+        annotation: a class, or None: whatever was stored.
+        is_optional: whether an input that was never written is None.
+        by_partition: whether several partitions are a dictionary, though the annotation is one.
+        columns: of a table; None: all.
+        handlers: for types of the user's.
+    """
+
+    annotation: type | None
+    is_optional: bool = False
+    by_partition: bool = False
+    columns: Sequence[str] | None = None
+    handlers: Sequence[TypeHandler] = field(default_factory=tuple[TypeHandler, ...])
+
+    def of(self, value: Any) -> Any:
+        """Return a stored value as this.
+
+        Raises:
+            UnsupportedType: it has no such form.
+            InvalidArgument: it has no such column, or no columns.
+        """
+        if (form := form_of(self.annotation)) is not None:
+            return convert(value, form, columns=self.columns)
+        if self.columns is not None:
+            value = select(value, self.columns)
+        annotation, handler = self.annotation, self._handler()
+        if annotation is None or handler is None or isinstance(value, annotation):
+            return value
+        return handler.load(value, annotation)
+
+    def _handler(self) -> TypeHandler | None:
+        annotation = self.annotation
+        if annotation is None:
+            return None
+        return next((handler for handler in self.handlers if issubclass(annotation, handler.types)), None)
+
+    def of_partitions(self, values: Mapping[str, Any]) -> Any:
+        """Return several partitions: one table if the annotation is that of a table, else a dictionary.
+
+        A table's chunks are those of the partitions, in their order; only pandas copies.
+
+        Raises:
+            UnsupportedType, InvalidArgument: as for :meth:`of`; partitions have different columns.
+        """
+        form = None if self.annotation is None or self.by_partition else form_of(self.annotation)
+        if form is None or form == "numpy.ndarray" or not values:
+            return {partition: self.of(value) for partition, value in values.items()}
+        if form == "polars.LazyFrame":
+            import polars as pl
+
+            return pl.concat([self.of(value) for value in values.values()])
+        import pyarrow as pa
+
+        tables = [convert(value, "arrow", columns=self.columns) for value in values.values()]
+        try:
+            return convert(pa.concat_tables(tables), form)
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(
+                f"partitions {', '.join(values)} are asked for as one {form}, and their columns differ: annotate the "
+                f"input with dict[str, {self.annotation.__name__ if self.annotation else form}] ({error})"
+            ) from error
+
+
+def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Sequence[TypeHandler]) -> InputType:
+    """Read what an input asks for.
+
+    Args:
+        annotation: of the function's argument, as Dagster has it.
+        metadata: of the input's definition; ``columns`` is a list of names.
+        handlers: for types of the user's.
+
+    Raises:
+        InvalidArgument: ``columns`` is not a list of names.
+    """
+    columns = (metadata or {}).get(COLUMNS)
+    if columns is not None and (
+        not isinstance(columns, Sequence) or isinstance(columns, str) or not all(isinstance(c, str) for c in columns)
+    ):
+        raise InvalidArgument(f"an input's metadata {COLUMNS!r} must be a list of names, not {columns!r}")
+    annotation, is_optional = _without_none(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    by_partition = isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2
+    if by_partition:
+        annotation, _ = _without_none(arguments[1])
+    return InputType(
+        annotation if isinstance(annotation, type) else None, is_optional, by_partition, columns, tuple(handlers)
+    )
+
+
+def annotation_of(context: InputContext) -> Any:
+    """The annotation of an input; None: Dagster's context has none, as one that a test has built."""
+    from dagster import DagsterInvariantViolationError
+
+    try:
+        return context.dagster_type.typing_type
+    except DagsterInvariantViolationError:
+        return None
+
+
+def in_order(
+    keys: Sequence[str], definition: PartitionsDefinition[Any], instance: DagsterInstance | None
+) -> Sequence[str]:
+    """Partition keys in the order of their definition; Dagster has some as a set.
+
+    Args:
+        keys: what an input asks for.
+        definition: of the asset's partitions.
+        instance: has those that were added while Dagster ran.
+    """
+    if len(keys) < 2:
+        return keys
+    wanted = set(keys)
+    return [key for key in definition.get_partition_keys(dynamic_partitions_store=instance) if key in wanted]
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """An annotation without ``| None``, and whether it had that."""
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return annotation, False
+    others = [each for each in get_args(annotation) if each is not type(None)]
+    return (others[0] if len(others) == 1 else None), len(others) < len(get_args(annotation))

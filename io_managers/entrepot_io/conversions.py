@@ -1,0 +1,201 @@
+"""Stored tables and arrays in the form that a reader asks for, without a copy where the libraries can do without.
+
+    value as stored --> Arrow (tables), or NumPy (arrays) --> what is asked for
+
+A reader names what it wants by its class (a type annotation) or by a word of a configuration file. What is that already
+is returned as it is. Libraries are imported only if they are asked for, or have made the value.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from entrepot.errors import InvalidArgument, UnsupportedType
+
+from entrepot_io.type_info import type_name
+
+# Public class by the word for it in a configuration file.
+FORMS = {
+    "pandas": "pandas.DataFrame",
+    "polars": "polars.DataFrame",
+    "polars.lazy": "polars.LazyFrame",
+    "arrow": "pyarrow.Table",
+    "arrow.reader": "pyarrow.RecordBatchReader",
+    "numpy": "numpy.ndarray",
+}
+
+
+def form_of(annotation: Any) -> str | None:
+    """The public name of a class that values can be converted to, such as ``"polars.LazyFrame"``.
+
+    Args:
+        annotation: a class, or anything else.
+
+    Returns:
+        None: it is none of these.
+    """
+    if not isinstance(annotation, type):
+        return None
+    root = annotation.__module__.partition(".")[0]
+    name = f"{root}.{annotation.__qualname__}"
+    is_public = getattr(sys.modules.get(root), annotation.__qualname__, None) is annotation
+    return name if is_public and name in _CONVERSIONS else None
+
+
+def convert(value: Any, form: str, *, columns: Sequence[str] | None = None) -> Any:
+    """A stored value in the form that a reader asks for.
+
+    Numbers without nulls, and Arrow's memory between Arrow and Polars, are not copied; pandas gets strings as Arrow has
+    them. A collection of tables is one table, whose chunks are its members; lazy frames and readers read members when
+    they are used.
+
+    Args:
+        value: as stored: a table of pandas, Polars or Arrow, an array, or a collection.
+        form: what is asked for: a public class, or one of the words in :data:`FORMS`.
+        columns: of a table; default: all.
+
+    Raises:
+        InvalidArgument: there is no such form, or no such column, or columns of something that is not a table.
+        UnsupportedType: a value of this type has no such form.
+    """
+    target = FORMS.get(form, form)
+    conversion = _CONVERSIONS.get(target)
+    if conversion is None:
+        raise InvalidArgument(f"there is no form {form!r}, only {', '.join((*FORMS, *_CONVERSIONS))}")
+    if columns is not None:
+        value = select(value, columns)
+    return value if type_name(value) == target else conversion(value)
+
+
+def select(value: Any, columns: Sequence[str]) -> Any:
+    """A table with some of its columns, in the given order, in the form that it has.
+
+    Raises:
+        InvalidArgument: a column does not exist, or the value is no table.
+    """
+    names = list(columns)
+    kind = type_name(value)
+    if kind == "pyarrow.RecordBatchReader" or not _is_table(value, kind):
+        raise InvalidArgument(f"columns={names} were asked for, and a {kind} is not a table")
+    present = _column_names(value, kind)
+    if missing := [name for name in names if name not in present]:
+        raise InvalidArgument(f"the table has no column {missing[0]!r}, only {', '.join(map(repr, present))}")
+    if kind == "pandas.DataFrame":
+        return value[names]
+    if kind == "entrepot.Collection":
+        return _arrow(value).select(names)
+    return value.select(names)
+
+
+def _is_table(value: Any, kind: str) -> bool:
+    if kind == "entrepot.Collection":
+        return value.rows is not None and value.row_shape is None
+    return kind in ("pandas.DataFrame", "polars.DataFrame", "polars.LazyFrame", "pyarrow.Table", "pyarrow.RecordBatch")
+
+
+def _column_names(value: Any, kind: str) -> list[str]:
+    if kind in ("pyarrow.Table", "pyarrow.RecordBatch", "entrepot.Collection"):
+        return list(value.schema.names)
+    return list(value.collect_schema().names() if kind == "polars.LazyFrame" else value.columns)
+
+
+def _arrow(value: Any) -> Any:
+    """As a ``pyarrow.Table``."""
+    import pyarrow as pa
+
+    kind = type_name(value)
+    if not _is_table(value, kind):
+        raise _unsupported(value, "pyarrow.Table")
+    if kind == "pyarrow.Table":
+        return value
+    if kind == "pandas.DataFrame":
+        return pa.Table.from_pandas(value)
+    if kind == "pyarrow.RecordBatch":
+        return pa.Table.from_batches([value])
+    if kind == "polars.DataFrame":
+        return value.to_arrow()
+    return value.to_arrow()  # a collection
+
+
+def _reader(value: Any) -> Any:
+    """As a ``pyarrow.RecordBatchReader``."""
+    if type_name(value) == "entrepot.Collection" and _is_table(value, "entrepot.Collection"):
+        return value.to_reader()
+    return _arrow(value).to_reader()
+
+
+def _polars(value: Any) -> Any:
+    """As a ``polars.DataFrame``."""
+    import polars as pl
+
+    if type_name(value) == "pandas.DataFrame":
+        return pl.from_pandas(value)
+    try:
+        table = _arrow(value)
+    except UnsupportedType:
+        raise _unsupported(value, "polars.DataFrame") from None
+    return pl.from_arrow(table, rechunk=False)
+
+
+def _polars_lazy(value: Any) -> Any:
+    """As a ``polars.LazyFrame``."""
+    kind = type_name(value)
+    if kind == "entrepot.Collection" and _is_table(value, kind):
+        return value.scan_polars()
+    return (value if kind == "polars.DataFrame" else _polars(value)).lazy()
+
+
+def _pandas(value: Any) -> Any:
+    """As a ``pandas.DataFrame``."""
+    try:
+        table = _arrow(value)
+    except UnsupportedType:
+        raise _unsupported(value, "pandas.DataFrame") from None
+    return pandas_of(table)
+
+
+def pandas_of(table: Any) -> Any:
+    """An Arrow table as a pandas frame: numbers without nulls are views, strings stay Arrow's."""
+    import pandas as pd
+    import pyarrow as pa
+
+    strings = pd.StringDtype("pyarrow")
+    types = {pa.string(): strings, pa.large_string(): strings}
+    if hasattr(pa, "string_view"):
+        types[pa.string_view()] = strings
+    return table.to_pandas(types_mapper=types.get, split_blocks=True)
+
+
+def _numpy(value: Any) -> Any:
+    """As a ``numpy.ndarray``."""
+    kind = type_name(value)
+    if kind in ("pandas.DataFrame", "pandas.Series", "polars.DataFrame", "polars.Series", "torch.Tensor"):
+        return value.numpy() if kind == "torch.Tensor" else value.to_numpy()
+    if kind == "pyarrow.Table":
+        return pandas_of(value).to_numpy()
+    if hasattr(type(value), "__dlpack__"):
+        import numpy as np
+
+        return np.from_dlpack(value)
+    if kind == "pyarrow.ChunkedArray" or (kind.startswith("pyarrow.") and hasattr(value, "to_numpy")):
+        return value.to_numpy() if kind == "pyarrow.ChunkedArray" else value.to_numpy(zero_copy_only=False)
+    raise _unsupported(value, "numpy.ndarray")
+
+
+def _unsupported(value: Any, target: str) -> UnsupportedType:
+    return UnsupportedType(
+        f"a {type_name(value)} cannot be read as {target}: ask for it as it was stored, or for one of "
+        f"{', '.join(name for name in _CONVERSIONS if name != target)}"
+    )
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "pandas.DataFrame": _pandas,
+    "polars.DataFrame": _polars,
+    "polars.LazyFrame": _polars_lazy,
+    "pyarrow.Table": _arrow,
+    "pyarrow.RecordBatchReader": _reader,
+    "numpy.ndarray": _numpy,
+}

@@ -1,0 +1,127 @@
+"""Values in the form that a reader asks for: equal, and without a copy where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import entrepot
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from entrepot.errors import InvalidArgument, UnsupportedType
+from entrepot_io.conversions import convert, form_of
+from entrepot_io.table_info import Column, table_info
+
+FRAME = pd.DataFrame(
+    {"n": np.arange(1000), "x": np.arange(1000) / 2, "s": pd.array([f"text {n}" for n in range(1000)], dtype="str")}
+)
+STORED: dict[str, Any] = {
+    "pandas.DataFrame": FRAME,
+    "polars.DataFrame": pl.from_pandas(FRAME),
+    "pyarrow.Table": pa.Table.from_pandas(FRAME),
+}
+
+
+@pytest.fixture(scope="module")
+def store(module_daemon: Any) -> Iterator[entrepot.Store]:
+    """Connection to a store of the module."""
+    with entrepot.connect(module_daemon.address, scope="conversions") as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module", params=[*STORED, "entrepot.Collection"])
+def stored(request: pytest.FixtureRequest, store: entrepot.Store) -> Any:
+    """The same table, as different libraries store it."""
+    if request.param != "entrepot.Collection":
+        return store.get(store.put(STORED[request.param]))
+    builder = store.collection("halves")
+    for index in range(2):
+        builder.put(STORED["pyarrow.Table"].slice(500 * index, 500), index=index)
+    return builder.seal(2)
+
+
+def as_pandas(value: Any) -> pd.DataFrame:
+    if isinstance(value, pl.LazyFrame):
+        value = value.collect()
+    if isinstance(value, pa.RecordBatchReader):
+        value = value.read_all()
+    return value if isinstance(value, pd.DataFrame) else value.to_pandas()
+
+
+@pytest.mark.parametrize(
+    "wanted", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.Table, pa.RecordBatchReader], ids=lambda kind: kind.__name__
+)
+@pytest.mark.parametrize("columns", [None, ["s", "n"]], ids=["all", "two"])
+def test_tables_become_each_other(wanted: type, columns: list[str] | None, stored: Any) -> None:
+    form = form_of(wanted)
+    assert form is not None
+    read = convert(stored, form, columns=columns)
+    assert isinstance(read, wanted)
+    expected = FRAME if columns is None else FRAME[columns]
+    pd.testing.assert_frame_equal(as_pandas(read), expected, check_dtype=False)
+
+
+def test_words_of_a_configuration() -> None:
+    assert isinstance(convert(FRAME, "polars"), pl.DataFrame)
+    assert convert(FRAME, "pandas") is FRAME
+    with pytest.raises(InvalidArgument, match="no form 'spark'"):
+        convert(FRAME, "spark")
+
+
+def test_numbers_are_not_copied(store: entrepot.Store) -> None:
+    table = store.get(store.put(pa.table({"n": np.arange(10_000)})))
+    address = table["n"].chunk(0).buffers()[1].address
+    assert convert(table, "pandas")["n"].to_numpy().__array_interface__["data"][0] == address
+    assert convert(table, "polars").to_arrow()["n"].chunk(0).buffers()[1].address == address
+    frame = store.get(store.put(pd.DataFrame({"n": np.arange(10_000)})))
+    address = frame["n"].to_numpy().__array_interface__["data"][0]
+    assert convert(frame, "arrow")["n"].chunk(0).buffers()[1].address == address
+    assert convert(frame["n"].to_numpy(), "numpy").__array_interface__["data"][0] == address
+
+
+def test_arrays(store: entrepot.Store) -> None:
+    values = np.arange(12).reshape(3, 4)
+    assert convert(values, "numpy") is values
+    assert convert(pa.array([1, 2, 3]), "numpy").tolist() == [1, 2, 3]
+    assert convert(pd.DataFrame({"a": [1.0], "b": [2.0]}), "numpy").tolist() == [[1.0, 2.0]]
+
+
+def test_what_has_no_such_form_is_said() -> None:
+    with pytest.raises(UnsupportedType, match=r"a dict cannot be read as pandas\.DataFrame"):
+        convert({"a": 1}, "pandas")
+    with pytest.raises(InvalidArgument, match="no column 'z', only 'n', 'x', 's'"):
+        convert(FRAME, "pandas", columns=["n", "z"])
+    with pytest.raises(InvalidArgument, match="is not a table"):
+        convert([1], "numpy", columns=["n"])
+    assert form_of(int) is None
+    assert form_of(Any) is None
+    assert form_of("pandas.DataFrame") is None
+
+
+def test_a_table_in_brief(stored: Any) -> None:
+    info = table_info(stored, 2)
+    assert info is not None
+    assert info.rows == 1000
+    assert [column.name for column in info.columns] == ["n", "x", "s"]
+    assert info.head == [["0", "0.0", "text 0"], ["1", "0.5", "text 1"]]
+    assert info.head_markdown().splitlines()[2] == "| 0 | 0.0 | text 0 |"
+
+
+def test_what_is_displayed_is_bounded_and_escaped() -> None:
+    wide = pa.table({f"c{number}": ["<b>|" + "x" * 1000] for number in range(60)})
+    info = table_info(wide, 5)
+    assert info is not None
+    assert (len(info.columns), len(info.head[0])) == (60, 50)
+    assert len(info.head[0][0]) == 80
+    assert "&lt;b>\\|xxx" in info.head_markdown()
+    assert table_info(pa.table({"n": pa.array([], pa.int8())}), 5) == info_of_nothing()
+    assert table_info([1, 2], 5) is None
+
+
+def info_of_nothing() -> Any:
+    from entrepot_io.table_info import TableInfo
+
+    return TableInfo(0, [Column("n", "int8")], [], ["n"])
