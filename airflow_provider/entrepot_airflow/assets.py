@@ -40,7 +40,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
             f"session), not {uri.geturl()!r}"
         )
     path = f"/{encode(decode(session))}/{name}"
-    return uri._replace(netloc=encode(decode(uri.netloc)), path=path, query="", fragment="")
+    return SplitResult(uri.scheme, encode(decode(uri.netloc)), path, "", "")
 
 
 def convert_asset_to_openlineage(asset: Any, lineage_context: object) -> Any:

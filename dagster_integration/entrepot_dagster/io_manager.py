@@ -61,7 +61,6 @@ class EntrepotIOManager(ConfigurableIOManager):
     session_ttl_seconds: Any = Field(
         default=None, description="How long a run's outputs are kept after their last use; unset: 24 hours."
     )
-
     allocate: bool | None = Field(
         default=None,
         description="Whether NumPy and Arrow make steps' large values in the store; unset: ENTREPOT_ALLOCATE, else no.",
@@ -79,7 +78,6 @@ class EntrepotIOManager(ConfigurableIOManager):
     policy: str | None = Field(
         default=None, description="Policy file for checkpoints and failover; unset: ENTREPOT_POLICY; off: no policy."
     )
-
     preview_rows: int = Field(
         default=5, description="How many first rows of a table Dagster's database gets for its pages; 0: none."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shutil
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -29,7 +30,7 @@ def export_file(store: Store, name: str, url: str, storage_options: Mapping[str,
     from fsspec.core import url_to_fs
 
     target, path = url_to_fs(url, **(storage_options or {}))
-    target.makedirs(target._parent(path), exist_ok=True)
+    target.makedirs(posixpath.dirname(path), exist_ok=True)
     with (
         _files_of(store).open(_path_of(store, name, url), "rb") as source,
         target.transaction,
