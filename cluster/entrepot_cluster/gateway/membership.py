@@ -170,6 +170,8 @@ class Membership:
 
     def _report(self, kind: str, instance: Instance) -> None:
         if instance.id == self._instance:
+            if kind in ("departed", "lost"):  # the directory was emptied, or the lease has ended
+                self._publication.suspect()
             return
         if kind == "lost":
             _log.warning("lost: %s", describe_lost(instance))

@@ -105,6 +105,10 @@ class Publication:
         """Wait for that long, but only until the directory has forgotten the registration; whether it has."""
         return self._current.wait_until_forgotten(seconds)
 
+    def suspect(self) -> None:
+        """End :meth:`wait_until_forgotten` to ask the directory, which seems not to know the registration any more."""
+        self._current.suspect()
+
     def stop_waiting(self) -> None:
         """End :meth:`wait_until_forgotten`."""
         self._current.interrupt()

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +56,29 @@ def test_bytes_that_were_damaged_are_sent_again(relayed_hosts: tuple[Any, Any, T
     relay.corrupt(TO_CLIENT, nbytes // 2)
     a.store.migrate(moved, "b")
     assert (b.store.get(moved, remote=False) == 8).all()
+
+
+@pytest.mark.parametrize("nbytes", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("home", ["reached through the relay", "reaches through the relay"])
+def test_chunks_of_streams_that_were_damaged_are_sent_again(
+    relayed_hosts: tuple[Any, Any, TcpRelay], nbytes: int, home: str
+) -> None:
+    a, b, relay = relayed_hosts
+    at_home, elsewhere = (a, b) if home == "reached through the relay" else (b, a)
+    opened = at_home.store.stream("damaged", cluster=True)
+    with ExitStack() as ends:
+        if at_home is a:  # b's gateway fetches chunks for its reader
+            writer = ends.enter_context(opened.writer())
+            reader = ends.enter_context(elsewhere.store.stream("damaged", cluster=True).reader("group"))
+        else:  # b's gateway fetches chunks of a's writer
+            writer = ends.enter_context(elsewhere.store.stream("damaged", cluster=True).writer())
+            reader = ends.enter_context(opened.reader("group"))
+        writer.put(np.full(SMALL, 1, dtype=np.uint8))
+        assert (reader.get(timeout=60) == 1).all()  # they are connected
+        relay.corrupt(TO_CLIENT, nbytes // 2)
+        writer.put(np.full(nbytes, 7, dtype=np.uint8), timeout=60)
+        assert (reader.get(timeout=60) == 7).all()
+    assert "arrived damaged, and are fetched again" in b.log
 
 
 def test_bytes_that_are_always_damaged_come_from_the_next_place(
