@@ -305,6 +305,7 @@ class Publication:
         """Write a change to the directory, in batches; guarded by _lock."""
         if not change:
             return
+        self._directory.get()  # not if it hangs
         registration = self._current.get()
         if registration is None:
             raise DirectoryUnavailable("this store is not registered in the cluster's directory at the moment")
