@@ -38,7 +38,7 @@ def test_a_timeout_bounds_calls_while_the_directory_hangs(server: Server, cluste
     put(b, 1)
     oid = a.store.put("value")
     server.stop()
-    with pytest.raises(Timeout, match="lacks 1 of 2 members, at index 1; host .* did not answer"):
+    with pytest.raises(Timeout, match=r"lacks 1 of 2 members, at index 1; host .* did not answer"):
         a.store.collection("rows").seal(2, timeout=1)
     with pytest.raises(Timeout):
         a.store.migrate(oid, "b", timeout=1)
