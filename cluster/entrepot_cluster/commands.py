@@ -131,7 +131,7 @@ def run_cluster(arguments: argparse.Namespace) -> int:
         print(json.dumps([_to_json(instance) for instance in instances]))
         return 0
     if not instances:
-        print(f"no store has joined cluster {name} yet: entrepot start --cluster URL", file=sys.stderr)
+        print(f"no store has joined the cluster {name!r} yet: start one with entrepot start --cluster URL", file=sys.stderr)
     for instance in instances:
         state = "live" if instance.live else f"lost since {_utc(instance.lost_since or 0.0)}"
         print(f"{instance.host}  {instance.id}  {', '.join(instance.addresses)}  {state}")
@@ -164,7 +164,7 @@ def _print_lost(directory: Directory, *, as_json: bool) -> int:
         since = _utc(item.instance.lost_since or 0.0)
         print(f"{item.oid.hex()}  {item.nbytes} B  was on {item.instance.host}, lost since {since}  {state}")
     if nothing:
-        print(f"cluster {directory.name} has no lost stores that had published objects", file=sys.stderr)
+        print(f"no store of the cluster {directory.name!r} is lost that had published objects", file=sys.stderr)
     return 0
 
 

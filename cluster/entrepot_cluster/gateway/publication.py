@@ -261,11 +261,13 @@ class Publication:
 
     def _update(self) -> None:
         with self._lock:
+            self._since_listing.clear()  # also if the directory is away, so that it does not grow until that is back
+        self._snapshots.forget_gone()
+        with self._lock:
             if self._current.get() is None:
                 return
             if not self._confirmed:
                 self._send(self._published.everything())
-        with self._lock:
             self._since_listing.clear()
         began = time.monotonic()
         snapshot = self._snapshot()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from entrepot_cluster.directory.registration import Registration
 from entrepot_cluster.gateway.directory_access import DirectoryAccess
 from entrepot_cluster.gateway.object_source import StoreObjects
 from entrepot_cluster.gateway.publication import Publication
-from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
+from entrepot_cluster.gateway.store_snapshot import MIN_FORGOTTEN, StoreSnapshots
 from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 from tcp_relay import TO_CLIENT, TcpRelay
 
@@ -106,6 +106,7 @@ class Publishing(NamedTuple):
     store: entrepot.Store
     directory: Directory
     publication: Publication
+    snapshots: StoreSnapshots
 
     def register(self) -> Registration:
         """Register the store, as membership does."""
@@ -121,8 +122,10 @@ def publishing(daemon: Any, tmp_path: Path) -> Iterator[Publishing]:
     with entrepot.connect(daemon.address) as store:
         unrecorded = UnrecordedCopies()
         source = StoreObjects(store, unrecorded)
-        publication = Publication(store, access, StoreSnapshots(store, source, unrecorded), source)
-        yield Publishing(store, access.open(), publication)
+        snapshots = StoreSnapshots(store, source, unrecorded)
+        publication = Publication(store, access, snapshots, source)
+        yield Publishing(store, access.open(), publication, snapshots)
+        publication.stop()
     access.close()
 
 
@@ -160,3 +163,21 @@ def test_a_publication_says_that_another_gateway_has_taken_over(publishing: Publ
     publishing.register()
     with pytest.raises(StoreUnavailable, match="another gateway"):
         publishing.publication.publish(oid.binary)
+
+
+def test_what_is_published_and_deleted_while_the_directory_is_away_is_forgotten(
+    publishing: Publishing, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr("entrepot_cluster.gateway.publication.LOCK_SECONDS", 0.0)
+    kept = publishing.store.put("value")
+    published = [publishing.store.put(number) for number in range(MIN_FORGOTTEN)]
+    for oid in [kept, *published]:
+        with pytest.raises(DirectoryUnavailable):
+            publishing.publication.publish(oid.binary)
+    for oid in published:
+        publishing.store.delete(oid)
+    assert publishing.snapshots.explicit_count == MIN_FORGOTTEN + 1
+    publishing.publication.start()
+    wait_until(lambda: publishing.snapshots.explicit_count == 1, "all that is gone to be forgotten")
+    publishing.publication.registered(publishing.register())
+    wait_until(lambda: bool(publishing.directory.places([kept.binary])[0].entries), "the rest to be published")
