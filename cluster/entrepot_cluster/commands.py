@@ -131,7 +131,10 @@ def run_cluster(arguments: argparse.Namespace) -> int:
         print(json.dumps([_to_json(instance) for instance in instances]))
         return 0
     if not instances:
-        print(f"no store has joined the cluster {name!r} yet: start one with entrepot start --cluster URL", file=sys.stderr)
+        print(
+            f"no store has joined the cluster {name!r} yet: start one with entrepot start --cluster URL",
+            file=sys.stderr,
+        )
     for instance in instances:
         state = "live" if instance.live else f"lost since {_utc(instance.lost_since or 0.0)}"
         print(f"{instance.host}  {instance.id}  {', '.join(instance.addresses)}  {state}")

@@ -208,7 +208,8 @@ class Calls:
         return self._replication.status()
 
     def _migrate(self, seconds: float, request: Any) -> None:
-        self._migration.migrate(*request, seconds - _ANSWER_SECONDS)
+        oid, to = request
+        self._migration.migrate(oid, to, seconds - _ANSWER_SECONDS)
 
     def _drain(self, request: Any) -> list[list[str]]:
         return [list(outcome) for outcome in self._draining.drain(*request)]

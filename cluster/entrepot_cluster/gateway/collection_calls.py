@@ -161,9 +161,7 @@ class CollectionCalls:
         others = self._others()
         return self._ask(dict.fromkeys([each.id for each in others], request), others, end - time.monotonic())
 
-    def _ask(
-        self, requests: dict[str, dict[str, Any]], instances: list[Instance], seconds: float
-    ) -> list[list[Any]]:
+    def _ask(self, requests: dict[str, dict[str, Any]], instances: list[Instance], seconds: float) -> list[list[Any]]:
         """Send each of these instances its request.
 
         Returns:

@@ -83,6 +83,7 @@ class Publication:
         self._took_up = False  # what an earlier gateway had published by request; of the thread
         self._listing_seconds = 0.0  # how long listing the store took; of the thread
         self._stopping = threading.Event()
+        self._wake = threading.Event()  # the next update is due now: there is a new registration, or none follows
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
 
     @property
@@ -100,6 +101,7 @@ class Publication:
         with self._lock:
             self._current.set(registration)
             self._confirmed = False
+        self._wake.set()
 
     def wait_until_forgotten(self, seconds: float) -> bool:
         """Wait for that long, but only until the directory has forgotten the registration; whether it has."""
@@ -232,12 +234,17 @@ class Publication:
     def stop(self) -> None:
         """End the thread, and wait for it."""
         self._stopping.set()
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         failing = False
-        while not self._stopping.wait(self._interval()):
+        while True:
+            self._wake.wait(self._interval())
+            self._wake.clear()
+            if self._stopping.is_set():
+                return
             try:
                 self._update()
                 if failing:

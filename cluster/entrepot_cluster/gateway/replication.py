@@ -260,7 +260,9 @@ class Replication:
         done: set[tuple[bytes, int, Life]] = set()
         for holder in list(self._withdrawn):
             instance = instances.get(holder)
-            if instance is not None and not (instance.live and self._transfers.may_ask(instance) and self._withdraw_at(instance)):
+            if instance is not None and not (
+                instance.live and self._transfers.may_ask(instance) and self._withdraw_at(instance)
+            ):
                 continue  # a lost one may return
             done |= self._withdrawn.pop(holder)
         for left in self._withdrawn.values():

@@ -51,9 +51,7 @@ def test_a_timeout_bounds_calls_while_the_directory_hangs(server: Server, cluste
     assert len(a.store.collection("rows").seal(2, timeout=60)) == 2
 
 
-def test_a_directory_that_hangs_holds_up_nobody(
-    server: Server, cluster: Any, wait_until: Callable[..., None]
-) -> None:
+def test_a_directory_that_hangs_holds_up_nobody(server: Server, cluster: Any, wait_until: Callable[..., None]) -> None:
     a, b = cluster.host("a"), cluster.host("b")
     put(a, 0)
     put(b, 1)

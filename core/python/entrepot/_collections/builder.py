@@ -25,7 +25,7 @@ from entrepot._codecs.encoding import codec_registry
 from entrepot._collections.collection import Collection
 from entrepot._collections.deletion import refuse_silent
 from entrepot._collections.member_search import find_members
-from entrepot._collections.members import common_traits, delete_all, put_contents
+from entrepot._collections.members import delete_all, put_contents
 from entrepot._collections.metadata import (
     MAX_MEMBERS,
     Contents,
@@ -34,12 +34,11 @@ from entrepot._collections.metadata import (
     collection_key,
     member_key,
     member_node,
-    pack_index,
     parse_contents,
     parse_member_meta,
 )
 from entrepot._collections.plugins import collection_plugin
-from entrepot._collections.sealing import GatheredMember, MemberGathering, spread
+from entrepot._collections.sealing import GatheredMember, MemberGathering, are_unchanged, contents_of, spread
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
 from entrepot.errors import (
     DirectoryUnavailable,
@@ -225,10 +224,10 @@ class CollectionBuilder:
             )
         for _ in range(_SEAL_ATTEMPTS):
             members = self._gather_members(gathering, length)
-            contents = self._build_contents(members)
+            contents = contents_of(self._store, self.name, members)
             existed = self._put_collection(contents)
             error = self._spread(contents, members, gathering.left())
-            if error is None and (existed or self._unchanged(members)):
+            if error is None and (existed or are_unchanged(self._store, members)):
                 sealed: Collection = self._store.get(self.id)
                 return sealed
             if not existed:
@@ -349,15 +348,6 @@ class CollectionBuilder:
         store = self._store
         return find_members(store._raw(), store._session_number, store.scope, store.session_name, self.name)
 
-    def _unchanged(self, members: list[GatheredMember]) -> bool:
-        """Whether the members in this store are those that were gathered; the other stores check theirs."""
-        raw = self._store._raw()
-        return all(
-            raw.generation_of(member.id.binary) == member.generations.get(raw.instance)
-            for member in members
-            if raw.instance in member.generations
-        )
-
     def _gather_members(self, gathering: MemberGathering, length: int) -> list[GatheredMember]:
         return gathering.gather(length)
 
@@ -388,14 +378,6 @@ class CollectionBuilder:
 
     def _session_phrase(self) -> str:
         return session_phrase(self._store.scope, self._store.session_name)
-
-    def _build_contents(self, members: list[GatheredMember]) -> Contents:
-        store, descriptions = self._store, [member.description for member in members]
-        common = common_traits(self.name, [each.traits for each in descriptions])
-        sizes = [each.nbytes for each in descriptions]
-        rows = [each.traits.rows for each in descriptions if each.traits.rows is not None]
-        index = pack_index([member.id for member in members], sizes, rows if common.rows is not None else None)
-        return Contents(self.name, store.scope, store.session_name, len(members), sum(sizes), common, index)
 
     def _put_collection(self, contents: Contents) -> bool:
         """Put the collection object; return whether an identical one already existed."""

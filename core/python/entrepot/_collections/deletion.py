@@ -26,9 +26,9 @@ def delete_object(raw: _core.Client, oid: bytes, members: bool) -> bool:
     if not members:
         return raw.delete([oid])[0]
     from entrepot._client import collection_calls
-    from entrepot._collections.members import contents_of, delete_all
+    from entrepot._collections.members import delete_all, sealed_contents
 
-    contents = contents_of(raw, oid)
+    contents = sealed_contents(raw, oid)
     if contents is None:
         return raw.delete([oid])[0]
     answers = collection_calls.delete(raw, contents.scope, contents.session, contents.name, contents.digest())

@@ -44,7 +44,7 @@ def packed_contents(contents: Contents) -> tuple[bytes, list[Any]]:
     return pack_tree(contents_node(contents, encoder)), list(encoder.buffers)
 
 
-def contents_of(raw: _core.Client, oid: bytes) -> Contents | None:
+def sealed_contents(raw: _core.Client, oid: bytes) -> Contents | None:
     """Return what a collection consists of; None: the object is not a collection, is lost, or does not exist."""
     try:
         if not is_tree_of(raw.tree(oid)[0], COLLECTION_CODEC):
@@ -58,7 +58,7 @@ def contents_of(raw: _core.Client, oid: bytes) -> Contents | None:
 
 def members_of(raw: _core.Client, oid: bytes) -> list[bytes]:
     """Return the IDs of a collection's members; empty if the object is not a collection, is lost, or does not exist."""
-    contents = contents_of(raw, oid)
+    contents = sealed_contents(raw, oid)
     if contents is None:
         return []
     return [contents.id_of(position).binary for position in range(contents.count)]

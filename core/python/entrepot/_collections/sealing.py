@@ -27,6 +27,8 @@ from entrepot._collections.member_search import (
     member_id,
     parse_descriptions,
 )
+from entrepot._collections.members import common_traits
+from entrepot._collections.metadata import Contents, pack_index
 from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound, StoreUnavailable, Timeout
 from entrepot.phrases import count_of, session_phrase
 
@@ -248,6 +250,30 @@ class MemberGathering:
 
     def _describe_silent(self) -> str:
         return "".join(f"; host {host} did not answer ({why})" for host, why in self._cluster.silent.items())
+
+
+def are_unchanged(store: CollectionStore, members: Sequence[GatheredMember]) -> bool:
+    """Whether the members in this store are those that were gathered; the other stores check theirs."""
+    raw = store._raw()
+    return all(
+        raw.generation_of(member.id.binary) == member.generations.get(raw.instance)
+        for member in members
+        if raw.instance in member.generations
+    )
+
+
+def contents_of(store: CollectionStore, name: str, members: Sequence[GatheredMember]) -> Contents:
+    """Describe the collection that these members make.
+
+    Raises:
+        UnsupportedType, InvalidArgument: they differ in type or layout.
+    """
+    descriptions = [member.description for member in members]
+    common = common_traits(name, [each.traits for each in descriptions])
+    sizes = [each.nbytes for each in descriptions]
+    rows = [each.traits.rows for each in descriptions if each.traits.rows is not None]
+    index = pack_index([member.id for member in members], sizes, rows if common.rows is not None else None)
+    return Contents(name, store.scope, store.session_name, len(members), sum(sizes), common, index)
 
 
 def spread(
