@@ -181,3 +181,14 @@ def test_what_is_published_and_deleted_while_the_directory_is_away_is_forgotten(
     wait_until(lambda: publishing.snapshots.explicit_count == 1, "all that is gone to be forgotten")
     publishing.publication.registered(publishing.register())
     wait_until(lambda: bool(publishing.directory.places([kept.binary])[0].entries), "the rest to be published")
+
+
+def test_a_new_registration_does_not_wait_for_the_next_listing(
+    publishing: Publishing, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    for constant in ("INTERVAL_SECONDS", "MAX_INTERVAL_SECONDS"):
+        monkeypatch.setattr(f"entrepot_cluster.gateway.publication.{constant}", 3600.0)
+    named = publishing.store.put("value", name="named")
+    publishing.publication.start()
+    publishing.publication.registered(publishing.register())
+    wait_until(lambda: bool(publishing.directory.places([named.binary])[0].entries), "it to be published")

@@ -40,8 +40,8 @@ def test_collections_in_values_are_found(daemon: Any, value_of: Callable[[Any], 
         collection = builder.seal()
         for part in (collection, collection[1:]):
             oid = store.put(value_of(part))
-            (found,) = references_in(store, oid)
-            assert found.oid == collection.id.binary
-            assert (found.positions is None) == (part is collection)
+            (referred,) = references_in(store, oid)
+            assert referred.oid == collection.id.binary
+            assert (referred.positions is None) == (part is collection)
             assert isinstance(store.get(oid), type(value_of(None)))
             store.delete(oid)

@@ -112,9 +112,9 @@ class GatewayCalls {
 
   const Clock* clock_;
   std::optional<std::uint64_t> gateway_;  // its connection
-  std::string label_;  // of the last gateway; empty: none
-  std::uint64_t heard_ns_ = 0;  // when the gateway last made a request, was answered one, or was connected
-  std::optional<Poll> poll_;    // the gateway waits for calls
+  std::string label_;                     // of the last gateway; empty: none
+  std::uint64_t heard_ns_ = 0;            // when the gateway last made a request, was answered one, or was connected
+  std::optional<Poll> poll_;              // the gateway waits for calls
   std::uint64_t last_number_;
   Calls calls_;                      // by number
   std::deque<std::uint64_t> queue_;  // numbers of calls that the gateway was not given; some may be gone
