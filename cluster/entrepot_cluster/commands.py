@@ -126,10 +126,15 @@ def run_cluster(arguments: argparse.Namespace) -> int:
     with open_directory(_directory(arguments)) as directory:
         if arguments.lost:
             return _print_lost(directory, as_json=arguments.json)
-        instances = directory.instances()
+        instances, name = directory.instances(), directory.name
     if arguments.json:
         print(json.dumps([_to_json(instance) for instance in instances]))
         return 0
+    if not instances:
+        print(
+            f"no store has joined the cluster {name!r} yet: start one with entrepot start --cluster URL",
+            file=sys.stderr,
+        )
     for instance in instances:
         state = "live" if instance.live else f"lost since {_utc(instance.lost_since or 0.0)}"
         print(f"{instance.host}  {instance.id}  {', '.join(instance.addresses)}  {state}")
@@ -155,10 +160,14 @@ def _print_lost(directory: Directory, *, as_json: bool) -> int:
         ]
         print(json.dumps(fields))
         return 0
+    nothing = True
     for item in lost_objects(directory):
+        nothing = False
         state = f"copies on {', '.join(item.copies)}" if item.copies else "lost"
         since = _utc(item.instance.lost_since or 0.0)
         print(f"{item.oid.hex()}  {item.nbytes} B  was on {item.instance.host}, lost since {since}  {state}")
+    if nothing:
+        print(f"no store of the cluster {directory.name!r} is lost that had published objects", file=sys.stderr)
     return 0
 
 

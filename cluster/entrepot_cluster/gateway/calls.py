@@ -79,12 +79,15 @@ class Calls:
             gateway_calls.LOCATE: self._locate,
             gateway_calls.PREFETCH: self._prefetch,
             gateway_calls.PUBLISH: self._publish,
-            gateway_calls.MIGRATE: self._migrate,
             gateway_calls.STREAM: streams.answer,
-            **self._collections.operations,
             gateway_calls.REPLICAS: self._replicas,
             gateway_calls.DRAIN: self._drain,
             gateway_calls.LEAVE: self._leave_cluster,
+        }
+        self._timed_operations: dict[str, Callable[[float, Any], Any]] = {
+            gateway_calls.MIGRATE: self._migrate,
+            gateway_calls.PUBLISH_REPLICAS: self._publish_replicas,
+            **self._collections.operations,
         }
 
     def close(self) -> None:
@@ -117,8 +120,8 @@ class Calls:
         if operation == gateway_calls.FETCH:
             return b"" if self._fetch(ids, seconds, later if payload else None) else None
         perform = self._operations.get(operation)
-        if operation == gateway_calls.PUBLISH_REPLICAS:
-            perform = partial(self._publish_replicas, seconds=seconds)
+        if (timed := self._timed_operations.get(operation)) is not None:
+            perform = partial(timed, seconds)
         if perform is None:
             raise VersionMismatch(
                 f"this store's gateway does not know the operation {operation!r}: it is older than the client; "
@@ -196,7 +199,7 @@ class Calls:
     def _publish(self, request: Any) -> None:
         self._publication.publish(*([request] if isinstance(request, bytes) else request))
 
-    def _publish_replicas(self, request: Any, seconds: float) -> None:
+    def _publish_replicas(self, seconds: float, request: Any) -> None:
         end = time.monotonic() + seconds - _ANSWER_SECONDS
         for entry, replicas in self._publication.publish(*request):
             self._replication.wait(entry, replicas, max(0.0, end - time.monotonic()))
@@ -204,8 +207,9 @@ class Calls:
     def _replicas(self, _request: Any) -> dict[str, int]:
         return self._replication.status()
 
-    def _migrate(self, request: Any) -> None:
-        self._migration.migrate(*request)
+    def _migrate(self, seconds: float, request: Any) -> None:
+        oid, to = request
+        self._migration.migrate(oid, to, seconds - _ANSWER_SECONDS)
 
     def _drain(self, request: Any) -> list[list[str]]:
         return [list(outcome) for outcome in self._draining.drain(*request)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_collections, raw_objects
 from entrepot._client import collection_calls
-from entrepot.errors import DirectoryUnavailable, EntrepotError, ObjectNotFound
+from entrepot._collections.metadata import collection_key
+from entrepot.errors import EntrepotError, ObjectNotFound
 from entrepot.ids import ObjectID
+from entrepot.origins import Role, origin_of
 
 from entrepot_cluster.gateway import collection_requests
 from entrepot_cluster.gateway.fetcher import LOOKUP_IDS
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.publication import Publication
 
 _PEERS_AT_ONCE = 16
+MIN_SECONDS = 0.001
 
 
 class CollectionCalls:
@@ -35,7 +39,7 @@ class CollectionCalls:
         own_address: where other gateways reach this one.
 
     Attributes:
-        operations: what answers each operation.
+        operations: what answers each operation, given how many seconds its caller waits, and the request.
     """
 
     def __init__(
@@ -47,19 +51,20 @@ class CollectionCalls:
         self._publication = publication
         self._own_address = own_address
         self._pool = ThreadPoolExecutor(_PEERS_AT_ONCE, thread_name_prefix="collections")
-        self.operations: dict[str, Callable[[Any], Any]] = {
+        self.operations: dict[str, Callable[[float, Any], Any]] = {
             collection_calls.LOCATE_MANY: self._locate_many,
             collection_calls.EXTENT: self._extent,
             collection_calls.DESCRIBE: self._describe,
             collection_calls.SPREAD: self._spread,
             collection_calls.DISCARD: self._discard,
+            collection_calls.DELETE: self._delete,
         }
 
     def close(self) -> None:
         """Ask no further peers."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _locate_many(self, oids: list[bytes]) -> list[list[Any]]:
+    def _locate_many(self, _seconds: float, oids: list[bytes]) -> list[list[Any]]:
         own = self._store.instance_id
         host = next((each.host for each in self._directory.instances() if each.id == own), self._store.host)
         places: list[list[Any]] = []
@@ -86,20 +91,32 @@ class CollectionCalls:
             return None  # deleted since
         return [self._store.instance_id, host, generation, nbytes, True, 0.0]
 
-    def _extent(self, request: list[Any]) -> list[list[Any]]:
-        return self._ask_all(self._request(collection_requests.EXTENT, *request))
+    def _extent(self, seconds: float, request: list[Any]) -> list[list[Any]]:
+        return self._ask_all(self._request(collection_requests.EXTENT, *request), seconds)
 
-    def _describe(self, request: list[Any]) -> list[list[Any]]:
+    def _describe(self, seconds: float, request: list[Any]) -> list[list[Any]]:
         *collection, indexes, checksums = request
         return self._ask_all(
-            self._request(collection_requests.DESCRIBE, *collection, indexes=indexes, checksums=checksums)
+            self._request(collection_requests.DESCRIBE, *collection, indexes=indexes, checksums=checksums), seconds
         )
 
-    def _discard(self, request: list[Any]) -> list[list[Any]]:
+    def _discard(self, seconds: float, request: list[Any]) -> list[list[Any]]:
         *collection, members, digest = request
-        return self._ask_all(self._request(collection_requests.DISCARD, *collection, members=members, digest=digest))
+        return self._ask_all(
+            self._request(collection_requests.DISCARD, *collection, members=members, digest=digest), seconds
+        )
 
-    def _spread(self, request: list[Any]) -> list[list[Any]]:
+    def _delete(self, seconds: float, request: list[Any]) -> list[list[Any]]:
+        """Delete a collection that was sealed or moved here elsewhere, too; a copy's original stays."""
+        scope, session, name, digest = request
+        oid = ObjectID.derive(scope, session, collection_key(name))
+        origin = origin_of(self._store, oid, (scope, session))
+        is_recorded = origin is not None and origin.generation == raw_objects.generation_of(self._store, oid)
+        if origin is not None and is_recorded and origin.role != Role.PRIMARY:
+            return []
+        return self._discard(seconds, [scope, session, name, True, digest])
+
+    def _spread(self, seconds: float, request: list[Any]) -> list[list[Any]]:
         """Have other stores adopt a collection that was sealed here, and publish it with the members that are here."""
         oid, name, digest, lives = request
         object_id = ObjectID(oid)
@@ -117,7 +134,7 @@ class CollectionCalls:
             instance=self._store.instance_id,
         )
         others = [each for each in self._others() if each.id in lives]
-        answers = self._ask({each.id: {**message, "lives": lives[each.id]} for each in others}, others)
+        answers = self._ask({each.id: {**message, "lives": lives[each.id]} for each in others}, others, seconds)
         gone = set(lives) - {each.id for each in others} - {self._store.instance_id}
         answers += [[instance, instance, None, *_packed(_left(name, instance))] for instance in sorted(gone)]
         if all(code is None for _, _, _, code, _ in answers):
@@ -131,27 +148,31 @@ class CollectionCalls:
         return {"ask": ask, "scope": scope, "session": session, "name": name, **fields}
 
     def _others(self) -> list[Instance]:
-        """The other stores: also those that have just joined, whose members must not be missed."""
-        try:
-            instances = self._directory.get().instances(fresh=True)
-        except DirectoryUnavailable:
-            instances = self._directory.instances()  # those known last
-        return [each for each in instances if each.live and each.id != self._store.instance_id]
+        """The other stores: also those that have just joined, whose members must not be missed.
 
-    def _ask_all(self, request: dict[str, Any]) -> list[list[Any]]:
+        When a directory is back after an outage, those that have not registered again yet count, too.
+        """
+        instances = self._directory.instances(fresh=True)
+        own = self._store.instance_id
+        return [each for each in instances if each.id != own and self._directory.may_be_live(each)]
+
+    def _ask_all(self, request: dict[str, Any], seconds: float) -> list[list[Any]]:
+        end = time.monotonic() + seconds
         others = self._others()
-        return self._ask(dict.fromkeys([each.id for each in others], request), others)
+        return self._ask(dict.fromkeys([each.id for each in others], request), others, end - time.monotonic())
 
-    def _ask(self, requests: dict[str, dict[str, Any]], instances: list[Instance]) -> list[list[Any]]:
+    def _ask(self, requests: dict[str, dict[str, Any]], instances: list[Instance], seconds: float) -> list[list[Any]]:
         """Send each of these instances its request.
 
         Returns:
             as ``entrepot._client.collection_calls.Answer``, with errors as code and message.
         """
+        end = time.monotonic() + seconds
 
         def ask(instance: Instance) -> list[Any]:
             try:
-                value = self._peers.get(instance).collection(requests[instance.id])
+                left = max(MIN_SECONDS, end - time.monotonic())
+                value = self._peers.get(instance).collection(requests[instance.id], timeout=left)
             except EntrepotError as error:
                 return [instance.id, instance.host, None, *_packed(error)]
             return [instance.id, instance.host, value, None, None]

@@ -147,11 +147,11 @@ class CollectionRequests:
     def _discard(self, request: dict[str, Any], scope: str, session: str, name: str) -> int:
         raw, digest = self._store._raw(), request.get("digest")  # pyright: ignore[reportPrivateUsage]
         oid = ObjectID.derive(scope, session, collection_key(name))
-        members = self._members(scope, session, name) if field(request, "members", bool) else {}
-        if raw_objects.generation_of(self._store, oid) is not None and (
-            digest is None or self._contents(self._store, oid).digest() == digest
-        ):
+        if raw_objects.generation_of(self._store, oid) is not None:
+            if digest is not None and self._contents(self._store, oid).digest() != digest:
+                return 0  # another one of that name, which keeps its members
             raw_objects.discard(self._store, oid)  # before its members: nobody finds one that lacks them
+        members = self._members(scope, session, name) if field(request, "members", bool) else {}
         delete_all(raw, [member.binary for member in members.values()])
         return len(members)
 

@@ -20,7 +20,7 @@ class CurrentRegistration:
         self._changed = threading.Condition()
         self._registration: Registration | None = None  # guarded by _changed
         self._is_awaited = False  # guarded by _changed
-        self._is_news = False  # that one was forgotten; guarded by _changed
+        self._is_news = False  # that one was, or may be, forgotten; guarded by _changed
         self._interrupted = False  # guarded by _changed
 
     def get(self) -> Registration | None:
@@ -49,13 +49,19 @@ class CurrentRegistration:
                 self._is_awaited = self._is_news = True
                 self._changed.notify_all()
 
+    def suspect(self) -> None:
+        """End :meth:`wait_until_forgotten`: the directory seems not to know this one any more."""
+        with self._changed:
+            self._is_news = True
+            self._changed.notify_all()
+
     def wait(self, seconds: float) -> bool:
         """Wait until there is one; False: there is none after that time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._registration is not None, seconds)
 
     def wait_until_forgotten(self, seconds: float) -> bool:
-        """Wait for that long, but only until one is forgotten, or :meth:`interrupt` is called; for one thread.
+        """Wait for that long, but only until one is forgotten or suspected to be, or :meth:`interrupt`; for one thread.
 
         Returns:
             whether another one is awaited.

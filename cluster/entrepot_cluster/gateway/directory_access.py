@@ -26,8 +26,11 @@ def cluster_name(url: str) -> str:
 class DirectoryAccess:
     """Opens the directory as soon as it can be reached. Thread-safe.
 
-        not reached ──open()──▶ opened ──close()──▶ closed
-           └──close()──▶ closed
+        not reached ──open()──▶ opened ──hangs()──▶ hanging ──responds()──▶ opened
+           └──close()──▶ closed ◀──close()──┴──────────┘
+
+    While it hangs, callers get the error at once instead of waiting for the directory's timeout, one after the other;
+    only whoever renews the lease goes on asking.
 
     Args:
         url: of the directory.
@@ -38,6 +41,7 @@ class DirectoryAccess:
         self._lock = threading.Lock()
         self._directory: Directory | None = None  # guarded by _lock
         self._error: DirectoryUnavailable | None = None  # guarded by _lock: of the last attempt
+        self._hanging: DirectoryUnavailable | None = None  # what was its last answer; guarded by _lock
         self._closed = False  # guarded by _lock
         self._outage_at = -math.inf  # the last outage; guarded by _lock
         self._instances: list[Instance] = []  # known last; guarded by _lock
@@ -74,22 +78,37 @@ class DirectoryAccess:
         """Return the directory; waits only for the first attempt to open it.
 
         Raises:
-            DirectoryUnavailable: it was not reached yet.
+            DirectoryUnavailable: it was not reached yet, or hangs.
         """
         self._attempted.wait(FIRST_ATTEMPT_SECONDS)
         with self._lock:
+            if self._hanging is not None:
+                raise DirectoryUnavailable(f"the cluster's directory does not respond at the moment: {self._hanging}")
             if self._directory is not None:
                 return self._directory
             raise DirectoryUnavailable(f"the cluster's directory was not reached yet: {self._error or 'wait a moment'}")
 
-    def instances(self) -> list[Instance]:
+    def hangs(self, error: DirectoryUnavailable) -> None:
+        """Note that the directory made somebody wait, and then did not answer."""
+        with self._lock:
+            self._hanging = error
+
+    def responds(self) -> None:
+        """Note that the directory answers, or refuses at once."""
+        with self._lock:
+            self._hanging = None
+
+    def instances(self, *, fresh: bool = False) -> list[Instance]:
         """The instances of the cluster; those known last, if the directory is away.
+
+        Args:
+            fresh: also those that have joined in the last second.
 
         Raises:
             DirectoryUnavailable: it is away, and none were known before.
         """
         try:
-            instances = self.get().instances()
+            instances = self.get().instances(fresh=fresh)
         except DirectoryUnavailable:
             self.note_outage()
             with self._lock:

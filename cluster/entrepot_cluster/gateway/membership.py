@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.publication import Publication
 
 RETRY_SECONDS = 1.0
+HANG_SECONDS = 1.0  # a directory that takes longer to fail makes nobody else wait
 # Errors after which a gateway does not go on
 FINAL = (ClusterMismatch, InstanceLost, InstanceSuperseded, InvalidArgument, VersionMismatch)
 SWEEP_SECONDS = 60.0
@@ -104,9 +105,10 @@ class Membership:
         reachable = True
         next_sweep = time.monotonic() + SWEEP_SECONDS
         while not self._stopping.is_set():
-            wait = self._lease_seconds / 3
+            wait, began = self._lease_seconds / 3, time.monotonic()
             try:
                 self._renew()
+                self._directory.responds()
                 if not reachable:
                     _log.info("the cluster's directory responds again")
                 reachable = True
@@ -115,6 +117,10 @@ class Membership:
                     next_sweep = time.monotonic() + SWEEP_SECONDS
             except DirectoryUnavailable as error:
                 self._directory.note_outage()
+                if time.monotonic() - began >= HANG_SECONDS:
+                    self._directory.hangs(error)
+                else:
+                    self._directory.responds()
                 if reachable:
                     _log.warning("the cluster's directory is away; this host's own objects are not affected: %s", error)
                 reachable = False
@@ -123,6 +129,7 @@ class Membership:
                 self._give_up(error)
                 return
             except Exception:
+                self._directory.responds()
                 _log.exception("the registration in the cluster's directory could not be renewed, and is tried again")
                 wait = RETRY_SECONDS
             if self._publication.wait_until_forgotten(wait) and not self._stopping.is_set():
@@ -170,6 +177,8 @@ class Membership:
 
     def _report(self, kind: str, instance: Instance) -> None:
         if instance.id == self._instance:
+            if kind in ("departed", "lost"):  # the directory was emptied, or the lease has ended
+                self._publication.suspect()
             return
         if kind == "lost":
             _log.warning("lost: %s", describe_lost(instance))

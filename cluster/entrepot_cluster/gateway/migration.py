@@ -10,6 +10,7 @@ If this process ends in between, the object is in both stores, and moving it aga
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.replication import Replication
 
 PULL_AT_ONCE = 1024
+DISCARD_SECONDS = 5.0  # for withdrawing what was moved in vain
 
 
 class Migration:
@@ -63,24 +65,26 @@ class Migration:
         self._replication = replication
         self._own_address = own_address
 
-    def migrate(self, oid: bytes, to: str) -> None:
+    def migrate(self, oid: bytes, to: str, seconds: float) -> None:
         """Move an object, or a collection with its members: all of them, or none.
 
         What was moved before, by a call that did not end, is not moved again.
 
         Raises:
+            Timeout: the other store has not taken it within this time.
             ObjectNotFound: it is neither here nor there.
             ObjectExists: an ID or a name is taken there.
             StoreFull: it does not fit there.
             VersionMismatch: this store's daemon is too old to delete exactly one generation of an object.
             EntrepotError: anything else that prevents it.
         """
+        end = time.monotonic() + seconds
         raw_objects.check_generation_deletes(self._store)
         target = self.target(to)
         object_id = ObjectID(oid)
         kind = inventory.kind_of(self._store, object_id)
         if kind is None:
-            if self._peers.get(target).have([Wanted(oid, None)])[0] is None:
+            if self._peers.get(target).have([Wanted(oid, None)], timeout=_left(end))[0] is None:
                 raise ObjectNotFound(f"no object {object_id} is sealed in the store of host {self._store.host}")
             return
         members = inventory.members(self._store, object_id) if kind.members is not None else []
@@ -93,9 +97,9 @@ class Migration:
             else:
                 self._source.look_up(member_id)  # with the names that it has now
                 wanted.append(Wanted(member_id.binary, generation))
-        self._check_moved(gone, target)
+        self._check_moved(gone, target, end)
         with self._moving.moving(item.id for item in wanted):
-            self._push_all(wanted, target)
+            self._push_all(wanted, target, end)
             for item in wanted:  # the collection last, so that the members that are left are found when it is repeated
                 self._delete(item)
 
@@ -141,34 +145,37 @@ class Migration:
         hosts = ", ".join(sorted({each.host for each in instances if each.live})) or "none"
         raise StoreUnavailable(f"no store of host or instance {to!r} is live in the cluster; there are: {hosts}")
 
-    def _check_moved(self, gone: list[Wanted], target: Instance) -> None:
+    def _check_moved(self, gone: list[Wanted], target: Instance, end: float) -> None:
         if not gone:
             return
-        for item, held in zip(gone, self._peers.get(target).have(gone), strict=True):
+        for item, held in zip(gone, self._peers.get(target).have(gone, timeout=_left(end)), strict=True):
             if held is None:
                 raise ObjectNotFound(
                     f"object {item.id.hex()} is not in the store of host {self._store.host} any more, nor on host "
                     f"{target.host}"
                 )
 
-    def _push_all(self, wanted: list[Wanted], target: Instance) -> None:
+    def _push_all(self, wanted: list[Wanted], target: Instance, end: float) -> None:
         """Have the target fetch all of the objects; if one of them fails, it keeps none that it had not before."""
         peer = self._peers.get(target)
-        held = [each is not None for each in peer.have(wanted)]
+        held = [each is not None for each in peer.have(wanted, timeout=_left(end))]
         tried = 0
         try:
-            for begin, end in ((0, len(wanted) - 1), (len(wanted) - 1, len(wanted))):
-                for first in range(begin, end, PULL_AT_ONCE):
-                    part = wanted[first : min(first + PULL_AT_ONCE, end)]
+            for begin, stop in ((0, len(wanted) - 1), (len(wanted) - 1, len(wanted))):
+                for first in range(begin, stop, PULL_AT_ONCE):
+                    part = wanted[first : min(first + PULL_AT_ONCE, stop)]
                     tried = first + len(part)
-                    for error in peer.pull(part, self._own_address, self._store.instance_id):
+                    errors = peer.pull(part, self._own_address, self._store.instance_id, timeout=_left(end))
+                    for error in errors:
                         if error is not None:
                             raise error
         except EntrepotError:
             new = [item for item, before in zip(wanted[:tried], held[:tried], strict=True) if not before]
             if new:
                 with suppress(EntrepotError):  # copies that stay there cost memory, nothing else
-                    peer.discard_copies(new, self._store.instance_id, Role.PRIMARY)
+                    peer.discard_copies(
+                        new, self._store.instance_id, Role.PRIMARY, timeout=max(_left(end), DISCARD_SECONDS)
+                    )
             raise
 
     def _delete(self, item: Wanted) -> None:
@@ -183,3 +190,7 @@ class Migration:
             deleted = raw_objects.discard_generation(self._store, oid, item.generation)
             if deleted and record_generation is not None:
                 raw_objects.discard_generation(self._store, record, record_generation)
+
+
+def _left(end: float) -> float:
+    return max(0.001, end - time.monotonic())

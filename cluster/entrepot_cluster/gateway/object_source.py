@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot.ids import ObjectID
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 
 _MAX_REMEMBERED = 200_000
+_MIN_FORGOTTEN = 1000
 
 
 class Belonging(NamedTuple):
@@ -56,6 +58,17 @@ class StoreObjects:
             self._places[oid, generation] = belonging
             while len(self._places) > _MAX_REMEMBERED:
                 self._places.popitem(last=False)
+
+    def forget_all_but(self, objects: Mapping[bytes, tuple[int, str, str]]) -> None:
+        """Forget where objects belonged that are gone, if these are most of those that are remembered.
+
+        Args:
+            objects: what the store has, by ID; the generation comes first.
+        """
+        with self._lock:
+            if len(self._places) > 2 * len(objects) + _MIN_FORGOTTEN:
+                kept = ((key, place) for key, place in self._places.items() if objects.get(key[0], (0,))[0] == key[1])
+                self._places = OrderedDict(kept)
 
     def open(self, oid: bytes, generation: int | None) -> PinnedObject:
         """Pin an object; see :class:`~entrepot_cluster.transport.endpoints.ObjectSource`."""

@@ -83,6 +83,7 @@ class Publication:
         self._took_up = False  # what an earlier gateway had published by request; of the thread
         self._listing_seconds = 0.0  # how long listing the store took; of the thread
         self._stopping = threading.Event()
+        self._wake = threading.Event()  # the next update is due now: there is a new registration, or none follows
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
 
     @property
@@ -100,10 +101,15 @@ class Publication:
         with self._lock:
             self._current.set(registration)
             self._confirmed = False
+        self._wake.set()
 
     def wait_until_forgotten(self, seconds: float) -> bool:
         """Wait for that long, but only until the directory has forgotten the registration; whether it has."""
         return self._current.wait_until_forgotten(seconds)
+
+    def suspect(self) -> None:
+        """End :meth:`wait_until_forgotten` to ask the directory, which seems not to know the registration any more."""
+        self._current.suspect()
 
     def stop_waiting(self) -> None:
         """End :meth:`wait_until_forgotten`."""
@@ -228,12 +234,17 @@ class Publication:
     def stop(self) -> None:
         """End the thread, and wait for it."""
         self._stopping.set()
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         failing = False
-        while not self._stopping.wait(self._interval()):
+        while True:
+            self._wake.wait(self._interval())
+            self._wake.clear()
+            if self._stopping.is_set():
+                return
             try:
                 self._update()
                 if failing:
@@ -257,11 +268,13 @@ class Publication:
 
     def _update(self) -> None:
         with self._lock:
+            self._since_listing.clear()  # also if the directory is away, so that it does not grow until that is back
+        self._snapshots.forget_gone()
+        with self._lock:
             if self._current.get() is None:
                 return
             if not self._confirmed:
                 self._send(self._published.everything())
-        with self._lock:
             self._since_listing.clear()
         began = time.monotonic()
         snapshot = self._snapshot()
@@ -301,6 +314,7 @@ class Publication:
         """Write a change to the directory, in batches; guarded by _lock."""
         if not change:
             return
+        self._directory.get()  # not if it hangs
         registration = self._current.get()
         if registration is None:
             raise DirectoryUnavailable("this store is not registered in the cluster's directory at the moment")

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from entrepot.errors import CorruptData, EntrepotError
 
-from entrepot_cluster.gateway.object_sink import StoreSink
-from entrepot_cluster.transport.endpoints import Wanted
+from entrepot_cluster.transport.endpoints import ObjectSink, Wanted
 from entrepot_cluster.transport.fetching import fetch
 from entrepot_cluster.transport.peer import PeerConnections
 
@@ -22,7 +21,7 @@ ATTEMPTS = 3
 _log = logging.getLogger(__name__)
 
 
-def receive(peer: PeerConnections, wanted: Sequence[Wanted], sink: StoreSink) -> list[EntrepotError | None]:
+def receive(peer: PeerConnections, wanted: Sequence[Wanted], sink: ObjectSink) -> list[EntrepotError | None]:
     """Fetch objects from a peer.
 
     Bytes that were damaged on the way say nothing about those at the peer, so they do not make an object lost.

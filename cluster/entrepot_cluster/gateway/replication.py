@@ -14,8 +14,8 @@ import logging
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ from entrepot import raw_objects
 from entrepot.errors import (
     EntrepotError,
     InvalidArgument,
-    ObjectExists,
     ObjectNotFound,
     StoreFull,
     Timeout,
@@ -33,9 +32,10 @@ from entrepot.ids import ObjectID
 from entrepot.origins import Life, Origin, Role, record_of
 
 from entrepot_cluster.directory.model import PlaceEntry
-from entrepot_cluster.gateway.kept_object import BACK_OFF_SECONDS, RECHECK_SECONDS, KeptObject
+from entrepot_cluster.gateway.kept_object import KeptObject
 from entrepot_cluster.gateway.replica_plan import Copies, Duty, copies_of, targets_for
 from entrepot_cluster.gateway.replica_records import ReplicaRecord, ReplicaRecords
+from entrepot_cluster.gateway.replica_transfers import ReplicaTransfers
 from entrepot_cluster.transport.endpoints import Wanted
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 INTERVAL_SECONDS = 0.5
 WAIT_SECONDS = 0.2  # before somebody who waits for copies looks again
 LOOKUP_IDS = 1000
-COPIES_AT_ONCE = 64  # in one request to a peer
-_PEERS_AT_ONCE = 4
 _MAX_MOVED = 100_000  # remembered, for a listing that is older than the move
 
 _log = logging.getLogger(__name__)
@@ -88,7 +86,6 @@ class Replication:
         self._directory = directory
         self._peers = peers
         self._source = source
-        self._own_address = own_address
         self._changed = threading.Condition()
         self._listed: Snapshot | None = None  # published, and not looked at yet; guarded by _changed
         self._urgent: set[bytes] = set()  # that somebody waits for; guarded by _changed
@@ -100,8 +97,9 @@ class Replication:
         self._withdrawn: dict[str, set[tuple[bytes, int, Life]]] = {}
         self._records = ReplicaRecords(store)
         self._noting = threading.Lock()  # held while holders are recorded, by the threads that ask for copies
-        self._refused: dict[str, float] = {}  # until when a store is not asked again, by instance; guarded by _changed
-        self._pool = ThreadPoolExecutor(_PEERS_AT_ONCE, thread_name_prefix="replicas")
+        self._transfers = ReplicaTransfers(
+            self._own, own_address, peers, lambda batch, target: self._note_holders(batch, target)
+        )
         self._thread = threading.Thread(target=self._run, name="replication", daemon=True)
 
     def start(self) -> None:
@@ -113,7 +111,7 @@ class Replication:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._transfers.close()
 
     def published(self, snapshot: Snapshot) -> None:
         """Note what the store has, once it is published."""
@@ -262,7 +260,9 @@ class Replication:
         done: set[tuple[bytes, int, Life]] = set()
         for holder in list(self._withdrawn):
             instance = instances.get(holder)
-            if instance is not None and not (instance.live and self._may_ask(instance) and self._withdraw_at(instance)):
+            if instance is not None and not (
+                instance.live and self._transfers.may_ask(instance) and self._withdraw_at(instance)
+            ):
                 continue  # a lost one may return
             done |= self._withdrawn.pop(holder)
         for left in self._withdrawn.values():
@@ -284,7 +284,7 @@ class Replication:
         except (InvalidArgument, VersionMismatch):
             return True  # an older gateway or daemon: they stay until their session ends
         except EntrepotError as error:
-            self._back_off(holder, error)
+            self._transfers.back_off(holder, error)
             return False
         return True
 
@@ -306,12 +306,12 @@ class Replication:
                 for target in self._targets_of(kept):
                     by_target[target.id].append(kept)
                     targets[target.id] = target
-            transfers = [
-                self._pool.submit(self._copy, targets[instance], part)
+            started = [
+                transfer
                 for instance, wanted in by_target.items()
-                for part in _batches(wanted, COPIES_AT_ONCE)
+                for transfer in self._transfers.start(targets[instance], wanted)
             ]
-            for transfer in transfers:
+            for transfer in started:
                 transfer.result()
         with self._changed:
             self._changed.notify_all()
@@ -347,9 +347,10 @@ class Replication:
             kept.entry.oid,
             copies.holders,
             instances,
-            lambda instance: self._may_ask(instance) and time.monotonic() >= kept.refused.get(instance.id, 0.0),
+            lambda each: self._transfers.may_ask(each) and time.monotonic() >= kept.refused.get(each.id, 0.0),
         )
-        return targets[: copies.missing]
+        under_way = [each for each in targets if self._transfers.is_under_way(kept, each)]
+        return [each for each in targets if each not in under_way][: max(0, copies.missing - len(under_way))]
 
     def _take_over(self, kept: KeptObject) -> bool:
         """Record that the copy here has taken the place of the original, which was lost; False: it is gone."""
@@ -366,27 +367,7 @@ class Replication:
         raw_objects.put_small(store, [record_of(store, oid, primary)], replace=True)
         return True
 
-    def _copy(self, target: Instance, batch: list[KeptObject]) -> None:
-        """Have another store fetch objects from here."""
-        if not self._may_ask(target):  # another batch has failed just now
-            return
-        wanted = [Wanted(kept.entry.oid, kept.entry.generation) for kept in batch]
-        try:
-            self._note_holders(batch, target.id)
-            errors = self._peers.get(target).replicate(wanted, self._own_address, self._own)
-        except EntrepotError as failure:
-            self._back_off(target, failure)
-            return
-        for kept, error in zip(batch, errors, strict=True):
-            if error is None:
-                kept.holders.add(target.id)
-                kept.checked_at = -RECHECK_SECONDS  # look again
-            elif isinstance(error, ObjectExists):  # something else has this ID there
-                kept.refused[target.id] = time.monotonic() + BACK_OFF_SECONDS
-            elif not isinstance(error, ObjectNotFound):  # deleted here since
-                self._back_off(target, error)
-
-    def _note_holders(self, batch: list[KeptObject], *targets: str) -> None:
+    def _note_holders(self, batch: Sequence[KeptObject], *targets: str) -> None:
         """Record which stores have copies, or are asked to keep one, for a later gateway of this store."""
         with self._noting:
             with self._changed:
@@ -401,17 +382,6 @@ class Replication:
                 self._records.note(records)
             except StoreFull as error:  # the copies matter more
                 _log.warning("copies of what is deleted while no gateway runs will stay on other hosts: %s", error)
-
-    def _may_ask(self, instance: Instance) -> bool:
-        with self._changed:
-            return time.monotonic() >= self._refused.get(instance.id, 0.0)
-
-    def _back_off(self, instance: Instance, error: EntrepotError) -> None:
-        with self._changed:
-            is_news = instance.id not in self._refused
-            self._refused[instance.id] = time.monotonic() + BACK_OFF_SECONDS
-        if is_news:
-            _log.warning("host %s does not take copies at the moment: %s", instance.host, error)
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

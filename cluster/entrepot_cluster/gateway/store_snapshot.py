@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.object_source import StoreObjects
     from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 
+MIN_FORGOTTEN = 1000
 _HERE = frozenset({"sealed", "spilled", "evicting", "loading"})
 
 
@@ -41,6 +43,7 @@ class StoreSnapshots:
         self._unrecorded = unrecorded
         self._lock = threading.Lock()
         self._explicit: dict[bytes, int] = {}  # generations of those to publish by request; guarded by _lock
+        self._kept_explicit = 0  # how many there were when they were last looked at; of the thread
         self._stale_records = StaleRecords(store)
         self._members: dict[tuple[bytes, int], tuple[bytes, ...]] = {}  # of collections, by ID and generation
 
@@ -48,6 +51,20 @@ class StoreSnapshots:
         """Note an object that is to be published though nothing else asks for it."""
         with self._lock:
             self._explicit[oid] = generation
+
+    @property
+    def explicit_count(self) -> int:
+        """How many objects are to be published by request."""
+        with self._lock:
+            return len(self._explicit)
+
+    def forget_gone(self) -> None:
+        """Forget what was to be published by request and is gone; every time that twice as much has gathered.
+
+        While the directory is away, no snapshots are taken, which do the same.
+        """
+        if self.explicit_count > 2 * self._kept_explicit + MIN_FORGOTTEN:
+            self._forget_explicit()
 
     def take(self, *, unpublished: bool = False) -> Snapshot:
         """List the store, and return what is to be published of it.
@@ -62,6 +79,7 @@ class StoreSnapshots:
         listed: dict[bytes, PlaceEntry] = {}
         declared: dict[tuple[str, str], ClusterSession | None] = {}
         references: dict[tuple[str, str], bytes] = {}
+        belongings: dict[tuple[str, str, tuple[str, ...]], Belonging] = {}  # nearly all objects have the same
         wanted: dict[bytes, None] = {}
         collections: set[tuple[bytes, int]] = set()
         with self._lock:
@@ -69,7 +87,7 @@ class StoreSnapshots:
         for listing in inventory.everything(self._store):
             if listing.state not in _HERE or listing.id.binary in self._unrecorded:
                 continue
-            oid, place = listing.id.binary, (listing.scope, listing.session)
+            oid, place = listing.id.binary, (sys.intern(listing.scope), sys.intern(listing.session))
             record = recorded_copy(self._store, listing.id, place) if listing.nbytes == 0 else None
             if record is not None:
                 if record[0].binary not in self._unrecorded:
@@ -86,7 +104,7 @@ class StoreSnapshots:
                 declared[place] = self._source.terms.declaration(*place)
                 references[place] = session_reference(*place)
             names = tuple(name for name in listing.names if not name.startswith(OWN_PREFIX))
-            self._source.note(oid, listing.generation, Belonging(*place, names))
+            self._source.note(oid, listing.generation, belongings.setdefault((*place, names), Belonging(*place, names)))
             origin = self._source.origin(listing.id, listing.generation, *place)
             entry = place_entry(oid, listing.generation, listing.nbytes, references[place], origin)
             listed[oid] = entry
@@ -108,6 +126,7 @@ class StoreSnapshots:
         if unpublished:
             snapshot.unpublished = {oid: entry.generation for oid, entry in listed.items() if oid not in wanted}
         self._stale_records.delete()
+        self._source.forget_all_but(snapshot.objects)
         self._forget(collections)
         return snapshot
 
@@ -128,9 +147,13 @@ class StoreSnapshots:
     def _forget(self, collections: set[tuple[bytes, int]]) -> None:
         """Forget what is not in the store any more."""
         self._members = {key: members for key, members in self._members.items() if key in collections}
+        self._forget_explicit()
+
+    def _forget_explicit(self) -> None:
         with self._lock:
             for oid in [oid for oid, generation in self._explicit.items() if not self._has(oid, generation)]:
                 del self._explicit[oid]
+            self._kept_explicit = len(self._explicit)
 
     def _has(self, oid: bytes, generation: int) -> bool:
         return raw_objects.generation_of(self._store, ObjectID(oid)) == generation

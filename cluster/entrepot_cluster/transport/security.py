@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import os
 import socket
 import ssl
+import stat
 import threading
 import time
 from dataclasses import dataclass, field
@@ -46,7 +48,7 @@ class TransportSecurity:
     Attributes:
         tls: default: none.
         token_file: holds the token, at least 16 bytes; white space around it does not count. It is read for each new
-            connection. Default: none.
+            connection, and refused if users outside its group can read or write it, as is a key. Default: none.
         insecure: allow other addresses than loopback without TLS and token. Default: False.
     """
 
@@ -86,12 +88,13 @@ class TransportSecurity:
         """The token as it is in its file now; None: no token is configured.
 
         Raises:
-            AccessDenied: the file cannot be read, or holds no token.
+            AccessDenied: the file cannot be read, is open to other users, or holds no token.
         """
         if self.token_file is None:
             return None
         try:
             with self.token_file.open("rb") as file:
+                check_private(os.fstat(file.fileno()), f"the cluster's token in {self.token_file}")
                 token = file.read(MAX_TOKEN_BYTES + 1).strip()
         except OSError as error:
             raise AccessDenied(f"the token of the cluster cannot be read: {error}") from error
@@ -149,6 +152,7 @@ class _TlsContexts:
                 made = self._made.get(server)
                 if made is not None and made[0] == stamp:
                     return made[1]
+                check_private(files.key.stat(), f"this gateway's private key {files.key}")
                 context = _context(files, server=server)
             except (OSError, ValueError) as error:  # an SSLError is an OSError
                 raise AccessDenied(
@@ -159,9 +163,24 @@ class _TlsContexts:
             return context
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
+def check_private(status: os.stat_result, what: str) -> None:
+    """Refuse a file with a secret that any user of this machine can read or replace.
+
+    Its group may read it: that is how Kubernetes gives Secrets to containers that do not run as root.
+
+    Raises:
+        AccessDenied: it is open to others.
+    """
+    if stat.S_ISREG(status.st_mode) and status.st_mode & 0o027:
+        raise AccessDenied(
+            f"{what} is open to other users (mode {stat.S_IMODE(status.st_mode):04o}), so it is no secret: change it, "
+            "and then its mode (chmod 600; its group may read it, nobody else)"
+        )
+
+
+def _stamp(path: Path) -> tuple[int, int, int, int]:
     status = path.stat()
-    return (status.st_mtime_ns, status.st_size, status.st_ino)
+    return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode)
 
 
 def _context(files: TlsFiles, *, server: bool) -> ssl.SSLContext:

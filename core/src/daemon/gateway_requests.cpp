@@ -25,8 +25,7 @@ bool GatewayRequests::is_within_limit(Request& request, std::string_view payload
 void GatewayRequests::serve(Request& request) {
   ServeGatewayRequest body;
   if (!request.read(body) || !request.is_text("gateway's label", body.label)) return;
-  if (body.label.empty()) return request.answer(store_.gateway().withdraw(request.owner()));
-  request.answer(store_.gateway().serve(request.owner(), to_utf8(body.label, kLabelBytes)));
+  request.answer(store_.serve_gateway(request.owner(), to_utf8(body.label, kLabelBytes)));
 }
 
 void GatewayRequests::call(Request& request) {

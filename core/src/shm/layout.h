@@ -152,6 +152,8 @@ inline constexpr std::uint32_t kLeasesWanted = 2;    // memory is short: clients
 inline constexpr std::uint32_t kRootRecoveredFromCrash = 1;  // keeper and daemon of an earlier store here died together
 // Objects were on disk only while a daemon ran without a spill directory; the next daemon that has one restores them.
 inline constexpr std::uint32_t kRootLeftOnDisk = 1U << 16;
+// A gateway to other stores served the store, and has not withdrawn: after a restart of the daemon it comes back.
+inline constexpr std::uint32_t kRootHasGateway = 1U << 17;
 
 // ---- root --------------------------------------------------------------------------------------------------------
 // One page. Atomics are written by the daemon and read by clients.
@@ -162,7 +164,7 @@ struct Root {
   std::atomic<std::uint32_t> slot_high_water;  // slots below it have pages
   std::atomic<std::uint32_t> blob_high_water;  // blobs below it have pages
   std::atomic<std::uint32_t> segment_high_water;
-  std::atomic<std::uint32_t> flags;              // kRootRecoveredFromCrash, kRootLeftOnDisk
+  std::atomic<std::uint32_t> flags;              // kRoot...
   std::atomic<std::uint64_t> record_high_water;  // bytes of the record arena that have pages
   std::atomic<std::uint64_t> capacity_bytes;
   std::atomic<std::uint64_t> generation_seed;

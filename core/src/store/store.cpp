@@ -300,14 +300,6 @@ void Store::lookup(const RequestOrigin& origin, std::vector<IdBytes> ids, std::u
   pending_.add(std::move(request));
 }
 
-void Store::call_gateway(const RequestOrigin& origin, CallSpec call, std::uint64_t timeout_ms, CallDone done) {
-  std::unordered_set<IdBytes, IdHash> missing;
-  for (const IdBytes& id : call.ids) {
-    if (objects_.lookup(id).code == Code::kObjectNotFound) missing.insert(id);
-  }
-  gateway_.call(origin.owner, std::move(call), std::move(missing), timeout_ms, std::move(done));
-}
-
 std::vector<Status> Store::evict(std::span<const IdBytes> ids) {
   std::vector<Status> result;
   for (const IdBytes& id : ids) {

@@ -97,6 +97,7 @@ class Store {
   [[nodiscard]] const StreamTable& streams() const { return streams_; }
 
   // --- the gateway to other stores. A call that names objects is answered once all of them are sealed here.
+  [[nodiscard]] Status serve_gateway(std::uint64_t owner, std::string_view label);  // an empty label: withdraw
   void call_gateway(const RequestOrigin& origin, CallSpec call, std::uint64_t timeout_ms, CallDone done);
   [[nodiscard]] GatewayCalls& gateway() { return gateway_; }
   [[nodiscard]] const GatewayCalls& gateway() const { return gateway_; }
@@ -222,6 +223,7 @@ class Store {
   void recover_spilled();
   [[nodiscard]] bool recover_object(const SpilledObject& object, ObjectRecovery::RecoveredBlobs& adopted_blobs);
   void recover_orphaned_copies();
+  void expect_gateway();
   [[nodiscard]] std::string describe_lost() const;  // appended to "not found"; usually empty
   void notify_named(std::uint32_t session, std::string_view name);
   void arm_timers();

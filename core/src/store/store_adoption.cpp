@@ -100,6 +100,7 @@ Result<AdoptionReport> Store::adopt_rest() {
   if (spill_ != nullptr) parts_.manifest.distrust_until(spill_->adopt_end());
   for (const std::uint32_t session : sessions.dead)
     end_session(session);
+  expect_gateway();
   delete_fully_consumed();
   rescan();
   run_pending();

@@ -188,6 +188,28 @@ TEST_F(GatewayCallsTest, NobodyWaitsLongerThanTenSecondsForAGatewayThatIsGone) {
   EXPECT_EQ(calls.next_deadline_ns(), kNoDeadline);
 }
 
+TEST_F(GatewayCallsTest, TheGatewayOfAPredecessorIsWaitedForTenSeconds) {
+  calls.expect_back();
+  EXPECT_TRUE(calls.is_expected());
+  const Answer answered = call();
+  ASSERT_TRUE(calls.serve(kGateway, "gateway").is_ok());
+  ASSERT_EQ(next(), std::vector<std::uint64_t>{1});
+  ASSERT_TRUE(calls.answer(kGateway, first + 1, std::string("done")).is_ok());
+  ASSERT_TRUE(*answered && (*answered)->is_ok());
+  EXPECT_EQ(***answered, "done");
+}
+
+TEST_F(GatewayCallsTest, TheGatewayOfAPredecessorMayNotComeBack) {
+  calls.expect_back();
+  const Answer answered = call();
+  pass(9'999);
+  EXPECT_FALSE(*answered);
+  pass(1);
+  ASSERT_TRUE(*answered);
+  EXPECT_EQ((*answered)->code(), Code::kStoreUnavailable);
+  EXPECT_FALSE(calls.is_expected());
+}
+
 TEST_F(GatewayCallsTest, AGatewayThatWithdrawsIsNotWaitedFor) {
   ASSERT_TRUE(calls.serve(kGateway, "g").is_ok());
   const Answer answer = call({numbered_id(1)});

@@ -38,6 +38,7 @@ def hosts(cluster: Any, networks: tuple[Any, Any], tmp_path: Path) -> tuple[Any,
     """A store on each, and their gateways, which share a token."""
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
+    token.chmod(0o600)
     first, second = [
         cluster.host(
             name, "--listen", f"{network.address}:0", "--token-file", str(token), network=network, size="256MiB"

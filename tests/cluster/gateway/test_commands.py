@@ -26,6 +26,17 @@ def listed(url: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, objec
     return instances
 
 
+def test_a_cluster_without_stores_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"embedded://{tmp_path}/test"
+    assert main(["cluster", "--cluster", url]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no store has joined the cluster 'test' yet" in printed.err
+    assert main(["cluster", "--cluster", url, "--lost"]) == 0
+    assert "no store of the cluster 'test' is lost" in capsys.readouterr().err
+    assert listed(url, capsys) == []
+
+
 def test_a_store_joins_is_kept_in_and_leaves(
     socket_folder: Path,
     capsys: pytest.CaptureFixture[str],

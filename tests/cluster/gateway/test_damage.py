@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from entrepot_cluster.directory.registration import Registration
 from entrepot_cluster.gateway.directory_access import DirectoryAccess
 from entrepot_cluster.gateway.object_source import StoreObjects
 from entrepot_cluster.gateway.publication import Publication
-from entrepot_cluster.gateway.store_snapshot import StoreSnapshots
+from entrepot_cluster.gateway.store_snapshot import MIN_FORGOTTEN, StoreSnapshots
 from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 from tcp_relay import TO_CLIENT, TcpRelay
 
@@ -57,6 +58,29 @@ def test_bytes_that_were_damaged_are_sent_again(relayed_hosts: tuple[Any, Any, T
     assert (b.store.get(moved, remote=False) == 8).all()
 
 
+@pytest.mark.parametrize("nbytes", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("home", ["reached through the relay", "reaches through the relay"])
+def test_chunks_of_streams_that_were_damaged_are_sent_again(
+    relayed_hosts: tuple[Any, Any, TcpRelay], nbytes: int, home: str
+) -> None:
+    a, b, relay = relayed_hosts
+    at_home, elsewhere = (a, b) if home == "reached through the relay" else (b, a)
+    opened = at_home.store.stream("damaged", cluster=True)
+    with ExitStack() as ends:
+        if at_home is a:  # b's gateway fetches chunks for its reader
+            writer = ends.enter_context(opened.writer())
+            reader = ends.enter_context(elsewhere.store.stream("damaged", cluster=True).reader("group"))
+        else:  # b's gateway fetches chunks of a's writer
+            writer = ends.enter_context(elsewhere.store.stream("damaged", cluster=True).writer())
+            reader = ends.enter_context(opened.reader("group"))
+        writer.put(np.full(SMALL, 1, dtype=np.uint8))
+        assert (reader.get(timeout=60) == 1).all()  # they are connected
+        relay.corrupt(TO_CLIENT, nbytes // 2)
+        writer.put(np.full(nbytes, 7, dtype=np.uint8), timeout=60)
+        assert (reader.get(timeout=60) == 7).all()
+    assert "arrived damaged, and are fetched again" in b.log
+
+
 def test_bytes_that_are_always_damaged_come_from_the_next_place(
     relayed_hosts: tuple[Any, Any, TcpRelay], cluster: Any
 ) -> None:
@@ -82,6 +106,7 @@ class Publishing(NamedTuple):
     store: entrepot.Store
     directory: Directory
     publication: Publication
+    snapshots: StoreSnapshots
 
     def register(self) -> Registration:
         """Register the store, as membership does."""
@@ -97,8 +122,10 @@ def publishing(daemon: Any, tmp_path: Path) -> Iterator[Publishing]:
     with entrepot.connect(daemon.address) as store:
         unrecorded = UnrecordedCopies()
         source = StoreObjects(store, unrecorded)
-        publication = Publication(store, access, StoreSnapshots(store, source, unrecorded), source)
-        yield Publishing(store, access.open(), publication)
+        snapshots = StoreSnapshots(store, source, unrecorded)
+        publication = Publication(store, access, snapshots, source)
+        yield Publishing(store, access.open(), publication, snapshots)
+        publication.stop()
     access.close()
 
 
@@ -136,3 +163,32 @@ def test_a_publication_says_that_another_gateway_has_taken_over(publishing: Publ
     publishing.register()
     with pytest.raises(StoreUnavailable, match="another gateway"):
         publishing.publication.publish(oid.binary)
+
+
+def test_what_is_published_and_deleted_while_the_directory_is_away_is_forgotten(
+    publishing: Publishing, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr("entrepot_cluster.gateway.publication.LOCK_SECONDS", 0.0)
+    kept = publishing.store.put("value")
+    published = [publishing.store.put(number) for number in range(MIN_FORGOTTEN)]
+    for oid in [kept, *published]:
+        with pytest.raises(DirectoryUnavailable):
+            publishing.publication.publish(oid.binary)
+    for oid in published:
+        publishing.store.delete(oid)
+    assert publishing.snapshots.explicit_count == MIN_FORGOTTEN + 1
+    publishing.publication.start()
+    wait_until(lambda: publishing.snapshots.explicit_count == 1, "all that is gone to be forgotten")
+    publishing.publication.registered(publishing.register())
+    wait_until(lambda: bool(publishing.directory.places([kept.binary])[0].entries), "the rest to be published")
+
+
+def test_a_new_registration_does_not_wait_for_the_next_listing(
+    publishing: Publishing, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    for constant in ("INTERVAL_SECONDS", "MAX_INTERVAL_SECONDS"):
+        monkeypatch.setattr(f"entrepot_cluster.gateway.publication.{constant}", 3600.0)
+    named = publishing.store.put("value", name="named")
+    publishing.publication.start()
+    publishing.publication.registered(publishing.register())
+    wait_until(lambda: bool(publishing.directory.places([named.binary])[0].entries), "it to be published")

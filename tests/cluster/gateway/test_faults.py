@@ -218,6 +218,7 @@ def test_other_tokens_are_refused(cluster: Any, tmp_path: Path) -> None:
     for number in range(2):
         tokens.append(tmp_path / f"token{number}")
         tokens[-1].write_text(f"{number}" * 32)
+        tokens[-1].chmod(0o600)
     a = cluster.host("a", "--token-file", str(tokens[0]))
     b = cluster.host("b", "--token-file", str(tokens[1]))
     oid = a.store.put("value")

@@ -37,6 +37,7 @@ class Authority:
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
         )
+        key_path.chmod(0o600)
         return TlsFiles(certificate, key_path, ca or self._path)
 
     def _sign(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: int, *, is_ca: bool) -> x509.Certificate:

@@ -41,6 +41,8 @@ class TcpRelay:
         self._corrupt_at: dict[str, int] = {}
         self._corrupts: set[str] = set()
         self._drop_at: dict[str, int] = {}
+        self._hold_over: int | None = None
+        self._held = 0
         self._sockets: list[socket.socket] = []
         self._ended = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -70,6 +72,21 @@ class TcpRelay:
         with self._changed:
             self._drop_at[direction] = self.passed[direction] + after
 
+    def hold_over(self, nbytes: int | None) -> None:
+        """From now on, a connection on which more than that has been passed in one direction passes nothing more.
+
+        None: all pass everything again.
+        """
+        with self._changed:
+            self._hold_over = nbytes
+            self._changed.notify_all()
+
+    @property
+    def held(self) -> int:
+        """How many connections are held, in either direction."""
+        with self._changed:
+            return self._held
+
     def forget_faults(self) -> None:
         """Pass everything unchanged from now on, on new connections: what was swallowed is missing on the old ones."""
         with self._changed:
@@ -78,6 +95,8 @@ class TcpRelay:
             self._corrupts.clear()
             self._drop_at.clear()
             self.delay = 0.0
+            self._hold_over = None
+            self._changed.notify_all()
         self.drop_connections()
 
     def drop_connections(self) -> None:
@@ -93,7 +112,9 @@ class TcpRelay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended = True
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -116,8 +137,11 @@ class TcpRelay:
                 threading.Thread(target=self._pass, args=(source, sink, direction), daemon=True).start()
 
     def _pass(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        passed = 0
         try:
             while data := bytearray(source.recv(_PART)):
+                passed += len(data)
+                self._hold(passed)
                 if self.delay:
                     time.sleep(self.delay)
                 if self._is_last(direction, data):
@@ -129,6 +153,13 @@ class TcpRelay:
             for connection in (source, sink):
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
+
+    def _hold(self, passed: int) -> None:
+        with self._changed:
+            if self._hold_over is not None and passed > self._hold_over:
+                self._held += 1
+                self._changed.wait_for(lambda: self._ended or self._hold_over is None)
+                self._held -= 1
 
     def _is_last(self, direction: str, data: bytearray) -> bool:
         """Count the bytes, change the one that is to be changed; returns whether to end all connections."""

@@ -35,6 +35,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def _token(path: Path, token: str) -> TransportSecurity:
     path.write_text(token + "\n")
+    path.chmod(0o600)
     return TransportSecurity(token_file=path)
 
 
@@ -51,6 +52,7 @@ def test_objects_over_tls(
     ids = [source.put(np.full(n, 3, dtype=np.uint8)) for n in (10, 100_000, 3_000_000)]
     token = tmp_path / "token"
     token.write_text("a token of at least 16 bytes")
+    token.chmod(0o440)
     first, second = (
         TransportSecurity(tls=authority.gateway(name), token_file=token if with_token else None)
         for name in ("first", "second")
@@ -106,6 +108,24 @@ def test_files_that_cannot_be_used(connect: Connect, serve: Serve, authority: Au
     absent = TransportSecurity(token_file=tmp_path / "none")
     assert "cannot be read" in _refusal(connect(serve(security=absent).address))
     assert "has 5 bytes" in _refusal(connect(serve().address, security=_token(tmp_path / "short", "short")))
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o620, 0o644, 0o777])
+def test_secrets_that_other_users_can_read_or_write_are_refused(
+    connect: Connect, serve: Serve, authority: Authority, tmp_path: Path, mode: int
+) -> None:
+    address = serve().address
+    token = _token(tmp_path / "token", "the token of the cluster")
+    (tmp_path / "token").chmod(mode)
+    assert f"is open to other users (mode {mode:04o})" in _refusal(connect(address, security=token))
+    with pytest.raises(AccessDenied, match="is open to other users"):
+        token.check_files()
+    files = authority.gateway("open")
+    files.key.chmod(mode)
+    with pytest.raises(AccessDenied, match="is open to other users"):
+        TransportSecurity(tls=files).check_files()
+    files.key.chmod(0o640)  # as Kubernetes gives Secrets to containers
+    TransportSecurity(tls=files).check_files()
 
 
 def test_tokens(serve: Serve, connect: Connect, tmp_path: Path) -> None:

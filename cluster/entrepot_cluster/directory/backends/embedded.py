@@ -6,6 +6,7 @@ before the last boot have ended.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import sqlite3
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from entrepot.errors import AccessDenied, DirectoryUnavailable
 
@@ -29,6 +31,7 @@ CREATE TABLE IF NOT EXISTS leases (
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 """
 _SEQUENCE = "sequence"
+_LOCK_AGAIN_SECONDS = 0.01
 _VERSION = "version"  # of the instances
 
 
@@ -200,9 +203,13 @@ class EmbeddedBackend:
         if self._connection is not None and file == self._file:
             return self._connection
         self._drop()
-        # With this mode from the beginning; SQLite gives its other files the same one.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
+        if file is None:
+            self._create()
+        # Opened only if it is there: what SQLite itself creates would not be created under the lock.
+        url = f"file:{quote(str(self._path.absolute()))}?mode=rw"
+        connection = sqlite3.connect(
+            url, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+        )
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -213,6 +220,19 @@ class EmbeddedBackend:
         status = os.stat(self._path)
         self._connection, self._file = connection, (status.st_dev, status.st_ino)
         return connection
+
+    def _create(self) -> None:
+        """Create the file, unless another process does.
+
+        What a deleted one has left beside it is removed before: processes that have it open still write there, and
+        SQLite would take it for the new one's.
+        """
+        with locked(Path(f"{self._path}.lock"), self._timeout):
+            if not self._path.exists():
+                for suffix in ("-wal", "-shm"):
+                    Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+                # With this mode from the beginning; SQLite gives its other files the same one.
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -258,6 +278,27 @@ class EmbeddedBackend:
     def _counter(connection: sqlite3.Connection, name: str) -> int:
         row = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
         return 0 if row is None else int(row[0])
+
+
+@contextmanager
+def locked(path: Path, timeout: float) -> Iterator[None]:
+    """Hold a lock between processes, which ends with its holder."""
+    end = time.monotonic() + timeout
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise DirectoryUnavailable(
+                        f"another process has been creating the directory beside {path} for {timeout:g} s"
+                    ) from None
+                time.sleep(_LOCK_AGAIN_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _clock() -> float:

@@ -18,9 +18,9 @@ from entrepot import raw_objects
 from entrepot.errors import CorruptData, EntrepotError, StoreUnavailable, StreamFailed, Timeout
 from entrepot.ids import ObjectID
 
+from entrepot_cluster.gateway.receiving import receive
 from entrepot_cluster.gateway.streams.chunks import ChunkSink, ChunkWriter, MemberPlaces, at_id
 from entrepot_cluster.transport.endpoints import Wanted
-from entrepot_cluster.transport.fetching import fetch
 
 if TYPE_CHECKING:
     from entrepot import Store
@@ -65,9 +65,9 @@ class HomeWriter:
         """Fetch a chunk and append it; returns whether it is in the stream, or still waits for room."""
         if self._appending is None:
             sink = ChunkSink(self._attachment.store, self._members or at_id(self._writer.next_id))
-            (outcome,) = fetch(self._attachment.peer, [Wanted(oid, generation)], sink)
-            if outcome.error is not None or sink.target is None:
-                raise outcome.error or StoreUnavailable("the chunk was not received")
+            (error,) = receive(self._attachment.peer, [Wanted(oid, generation)], sink)
+            if error is not None or sink.target is None:
+                raise error or StoreUnavailable("the chunk was not received")
             self._appending = _Appending(self._writer, sink.target)
         return self.wait()
 

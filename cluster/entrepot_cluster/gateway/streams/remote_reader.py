@@ -19,12 +19,12 @@ from entrepot._streams.relays import ACK, CHUNK, NEXT
 from entrepot.errors import EntrepotError, ObjectLost, ObjectNotFound, StoreFull
 from entrepot.ids import ObjectID
 
+from entrepot_cluster.gateway.receiving import receive
 from entrepot_cluster.gateway.streams.chunks import ChunkSink, at_id
 from entrepot_cluster.gateway.streams.home_ends import WAIT_SECONDS
 from entrepot_cluster.gateway.streams.home_link import ANSWER_SECONDS
 from entrepot_cluster.gateway.streams.remote_ends import ProcessGone, Relayed, RemoteEnd
 from entrepot_cluster.transport.endpoints import Wanted
-from entrepot_cluster.transport.fetching import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,14 +126,14 @@ class RemoteReader(RemoteEnd):
     def _pass_on(self, position: int, oid: bytes, generation: int, redelivered: bool) -> None:
         target = self._to_process.next_id
 
-        def receive() -> None:
+        def fetch_chunk() -> None:
             sink = ChunkSink(self._store, at_id(target))
-            (outcome,) = fetch(self._link.peer, [Wanted(oid, generation)], sink)
-            if outcome.error is not None:
-                raise outcome.error
+            (error,) = receive(self._link.peer, [Wanted(oid, generation)], sink)
+            if error is not None:
+                raise error
 
         try:
-            self.retry_while_full(receive, StoreFull)
+            self.retry_while_full(fetch_chunk, StoreFull)
         except (ObjectNotFound, ObjectLost):
             self.ask({"do": "state", **self._relayed.where}, ANSWER_SECONDS)  # a stream that failed has no chunks
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrepot._client.gateway_calls import Place, call
+from entrepot._client.gateway_calls import NO_GATEWAY, Place, call
 from entrepot.errors import BY_CODE, CorruptData, EntrepotError, StoreUnavailable, VersionMismatch
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ EXTENT = "collection_extent"
 DESCRIBE = "collection_describe"
 SPREAD = "collection_spread"
 DISCARD = "collection_discard"
+DELETE = "collection_delete"
 LOCATE_IDS = 4096  # in one call
 DESCRIBE_INDEXES = 4096
 
@@ -52,23 +53,44 @@ def locate_many(raw: _core.Client, oids: Sequence[bytes], timeout: float) -> lis
     return [[Place(*fields) for fields in of_object] for of_object in places]
 
 
-def extent(raw: _core.Client, scope: str, session: str, name: str) -> list[Answer] | None:
-    """Ask each other store how many indexes of an open collection it knows of; None: there is no gateway."""
-    return _ask_all(raw, EXTENT, [scope, session, name])
+def extent(raw: _core.Client, scope: str, session: str, name: str, *, timeout: float = 0) -> list[Answer] | None:
+    """Ask each other store how many indexes of an open collection it knows of.
+
+    Returns:
+        their answers; None: this store is in no cluster.
+
+    Raises:
+        StoreUnavailable: the gateway is away.
+        DirectoryUnavailable: it is not known which stores there are.
+        Timeout: not in time; 0: as long as there is progress.
+    """
+    return _ask_all(raw, EXTENT, [scope, session, name], timeout)
 
 
 def describe(
-    raw: _core.Client, scope: str, session: str, name: str, indexes: Sequence[int], *, checksums: bool = False
+    raw: _core.Client,
+    scope: str,
+    session: str,
+    name: str,
+    indexes: Sequence[int],
+    *,
+    checksums: bool = False,
+    timeout: float = 0,
 ) -> list[Answer] | None:
     """Ask each other store for descriptions of the members that it has at some indexes, at most ``DESCRIBE_INDEXES``.
 
     Returns:
-        answers for :func:`entrepot._collections.member_search.parse_descriptions`; None: there is no gateway.
+        answers for :func:`entrepot._collections.member_search.parse_descriptions`; None: this store is in no cluster.
+
+    Raises:
+        StoreUnavailable, DirectoryUnavailable, Timeout: as for :func:`extent`.
     """
-    return _ask_all(raw, DESCRIBE, [scope, session, name, list(indexes), checksums])
+    return _ask_all(raw, DESCRIBE, [scope, session, name, list(indexes), checksums], timeout)
 
 
-def spread(raw: _core.Client, oid: bytes, name: str, digest: bytes, lives: dict[str, bytes]) -> list[Answer]:
+def spread(
+    raw: _core.Client, oid: bytes, name: str, digest: bytes, lives: dict[str, bytes], *, timeout: float = 0
+) -> list[Answer]:
     """Give a sealed collection to the stores that have members of it, and have them publish these.
 
     Args:
@@ -79,12 +101,20 @@ def spread(raw: _core.Client, oid: bytes, name: str, digest: bytes, lives: dict[
     Raises:
         StoreUnavailable, VersionMismatch: there is no gateway, or an older one.
         DirectoryUnavailable: what is here could not be published.
+        Timeout: not in time.
     """
-    return _answers(call(raw, SPREAD, [oid, name, digest, lives], 0))
+    return _answers(call(raw, SPREAD, [oid, name, digest, lives], timeout))
 
 
 def discard(
-    raw: _core.Client, scope: str, session: str, name: str, *, members: bool, digest: bytes | None = None
+    raw: _core.Client,
+    scope: str,
+    session: str,
+    name: str,
+    *,
+    members: bool,
+    digest: bytes | None = None,
+    timeout: float = 0,
 ) -> list[Answer] | None:
     """Delete a collection, sealed or not, in all other stores.
 
@@ -92,19 +122,45 @@ def discard(
         raw: this store.
         scope, session, name: the collection.
         members: whether to delete its members there too.
-        digest: delete only a collection with this digest. Default: any.
+        digest: delete only a collection with this digest, and no members where there is another one. Default: any.
+        timeout: in seconds; 0: as long as there is progress.
 
     Returns:
-        for each the number of members deleted; None: there is no gateway.
+        for each the number of members deleted; None: this store is in no cluster.
+
+    Raises:
+        StoreUnavailable, DirectoryUnavailable, Timeout: as for :func:`extent`; nothing was deleted, or it is not known
+            what was.
     """
-    return _ask_all(raw, DISCARD, [scope, session, name, members, digest])
+    return _ask_all(raw, DISCARD, [scope, session, name, members, digest], timeout)
 
 
-def _ask_all(raw: _core.Client, operation: str, request: list[Any]) -> list[Answer] | None:
+def delete(raw: _core.Client, scope: str, session: str, name: str, digest: bytes) -> list[Answer] | None:
+    """Delete a sealed collection and its members in all other stores, unless the one here is a copy from one of them.
+
+    Args:
+        raw: this store.
+        scope, session, name: the collection.
+        digest: of it; other stores keep another one, with its members.
+
+    Returns:
+        for each the number of members deleted; None: this store is in no cluster, or has an older gateway.
+
+    Raises:
+        StoreUnavailable, DirectoryUnavailable: as for :func:`discard`.
+    """
+    return _ask_all(raw, DELETE, [scope, session, name, digest], 0)
+
+
+def _ask_all(raw: _core.Client, operation: str, request: list[Any], timeout: float) -> list[Answer] | None:
     try:
-        return _answers(call(raw, operation, request, 0))
-    except (StoreUnavailable, VersionMismatch):
+        return _answers(call(raw, operation, request, timeout))
+    except VersionMismatch:
         return None
+    except StoreUnavailable as error:
+        if str(error).startswith(NO_GATEWAY):
+            return None
+        raise
 
 
 def _answers(packed: Any) -> list[Answer]:

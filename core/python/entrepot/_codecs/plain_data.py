@@ -37,6 +37,7 @@ _HAS_SHARED = 4
 _PLAIN_VERSION = 1  # version of a document without shared containers, which older programs can read too
 
 _TUPLE, _SET, _FROZENSET, _PAIRS = 1, 2, 3, 4
+MAX_IN_TREE = 10_000  # children that have no buffers, and are nodes of the tree so that they are found in it
 _BIG_INT, _COMPLEX, _BYTEARRAY, _CHILD, _INLINE_CHILD, _OBJECT_ID = 16, 17, 18, 19, 20, 21
 _DATE, _DATETIME, _TIME, _TIMEDELTA, _DECIMAL, _UUID = 22, 23, 24, 25, 26, 27
 _SHARED = 28  # a container already read: its position in the order in which containers end
@@ -210,7 +211,8 @@ class _DataWriter:
             raise UnsupportedType(f"plain data contains a {type(value).__qualname__}, which must be pickled")
         inlined = encoder.inlined
         node = encoder.encode(value)
-        if node.buffers or node.children:
+        in_tree = getattr(codec, "in_tree", False) and len(self.children) < MAX_IN_TREE
+        if node.buffers or node.children or in_tree:
             tag = msgpack.ExtType(_CHILD, struct.pack("<I", len(self.children)))
             self.children.append(node)
             self._child_tags[id(value)] = tag
@@ -293,7 +295,10 @@ class _DataReader:
 
 
 class DataCodec(Codec):
-    """Plain Python data as one msgpack document; arrays and tables inside it as child nodes."""
+    """Plain Python data as one msgpack document; arrays and tables inside it as child nodes.
+
+    So are values whose codec has ``in_tree = True``, to be found without reading the document.
+    """
 
     name = "python.data"
     version = 2

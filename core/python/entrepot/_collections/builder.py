@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from entrepot._client import collection_calls
@@ -22,8 +23,9 @@ from entrepot._client.arguments import NAME_MAX_BYTES, checked_name, timeout_sec
 from entrepot._client.locality import LocalitySet, pack_attributes
 from entrepot._codecs.encoding import codec_registry
 from entrepot._collections.collection import Collection
+from entrepot._collections.deletion import refuse_silent
 from entrepot._collections.member_search import find_members
-from entrepot._collections.members import common_traits, delete_all, put_contents
+from entrepot._collections.members import delete_all, put_contents
 from entrepot._collections.metadata import (
     MAX_MEMBERS,
     Contents,
@@ -32,14 +34,22 @@ from entrepot._collections.metadata import (
     collection_key,
     member_key,
     member_node,
-    pack_index,
     parse_contents,
     parse_member_meta,
 )
 from entrepot._collections.plugins import collection_plugin
-from entrepot._collections.sealing import GatheredMember, MemberGathering, spread
+from entrepot._collections.sealing import GatheredMember, MemberGathering, are_unchanged, contents_of, spread
 from entrepot.codec import Decoder, Encoder, Node, pack_tree, unpack_tree
-from entrepot.errors import EntrepotError, InvalidArgument, ObjectExists, ObjectNotFound, StoreFull, StoreUnavailable
+from entrepot.errors import (
+    DirectoryUnavailable,
+    EntrepotError,
+    InvalidArgument,
+    ObjectExists,
+    ObjectNotFound,
+    StoreFull,
+    StoreUnavailable,
+    Timeout,
+)
 from entrepot.ids import ObjectID
 from entrepot.phrases import count_of, session_phrase
 
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
     from entrepot._collections.store_access import CollectionStore
 
 _SEAL_ATTEMPTS = 5  # sealing is retried if members are replaced meanwhile
+_WITHDRAW_SECONDS = 1.0  # for undoing what other stores did, when the time of the caller is over
 
 
 class CollectionBuilder:
@@ -176,7 +187,8 @@ class CollectionBuilder:
 
         Args:
             length: required number of members; default: as many as there are.
-            timeout: seconds to wait for missing members; 0: do not wait; None: no limit.
+            timeout: seconds to wait for missing members; 0: do not wait; None: no limit. A positive number bounds the
+                whole call, also if other hosts, the gateway or the cluster's directory do not respond.
 
         Returns:
             The collection, as returned by ``Store.get``.
@@ -195,7 +207,7 @@ class CollectionBuilder:
             DirectoryUnavailable: members are on other hosts, or might be, and the cluster's directory is away.
         """
         wait = timeout_seconds(timeout)
-        gathering = MemberGathering(self._store, self.name)
+        gathering = MemberGathering(self._store, self.name, wait)
         if length is None:
             length = max(max(self._find_members(), default=-1) + 1, gathering.extent())
             if not length:
@@ -211,15 +223,16 @@ class CollectionBuilder:
                 "with the correct length, or discard() it"
             )
         for _ in range(_SEAL_ATTEMPTS):
-            members = self._gather_members(gathering, length, wait)
-            contents = self._build_contents(members)
+            members = self._gather_members(gathering, length)
+            contents = contents_of(self._store, self.name, members)
             existed = self._put_collection(contents)
-            error = self._spread(contents, members)
-            if error is None and (existed or self._unchanged(members)):
+            error = self._spread(contents, members, gathering.left())
+            if error is None and (existed or are_unchanged(self._store, members)):
                 sealed: Collection = self._store.get(self.id)
                 return sealed
             if not existed:
-                self._withdraw(contents.digest())
+                with suppress(StoreUnavailable, DirectoryUnavailable, Timeout):  # sealing again has it right everywhere
+                    self._withdraw(contents.digest(), timeout=gathering.left(_WITHDRAW_SECONDS))
             if error is not None and not isinstance(error, ObjectNotFound):
                 raise error
         raise ObjectExists(
@@ -230,24 +243,21 @@ class CollectionBuilder:
     def discard(self) -> int:
         """Delete the collection, sealed or not, with all members, on all hosts; return how many there were.
 
-        Members put afterwards start a new collection of the same name.
+        Members put afterwards start a new collection of the same name. Other hosts come first: if one of them fails,
+        nothing is deleted here, and discarding again deletes the rest.
 
         Raises:
-            StoreUnavailable: another host of the cluster does not answer, which may have members; the others are gone.
-            DirectoryUnavailable: it is not known which hosts there are; what is here is gone.
+            StoreUnavailable: a live host, which the message names, or this host's gateway does not answer; the former
+                may still have members, those on all other hosts are gone.
+            DirectoryUnavailable: it is not known which hosts there are.
         """
         store, member_ids = self._store, list(self._find_members().values())
+        answers = collection_calls.discard(store._raw(), store.scope, store.session_name, self.name, members=True)
+        refuse_silent(self.name, answers)
         store.delete(self.id, members=True)
         delete_all(store._raw(), [oid.binary for oid in member_ids])
         with self._lock:
             self._cursor = self._appended = 0
-        answers = collection_calls.discard(store._raw(), store.scope, store.session_name, self.name, members=True)
-        silent = [answer for answer in answers or () if answer.error is not None]
-        if silent:
-            raise StoreUnavailable(
-                f"members of collection {self.name!r} that other hosts may have were not all deleted: discard it "
-                "again. " + "; ".join(f"host {answer.host}: {answer.error}" for answer in silent)
-            )
         return len(member_ids) + sum(int(answer.value) for answer in answers or ())
 
     def __repr__(self) -> str:
@@ -338,45 +348,36 @@ class CollectionBuilder:
         store = self._store
         return find_members(store._raw(), store._session_number, store.scope, store.session_name, self.name)
 
-    def _unchanged(self, members: list[GatheredMember]) -> bool:
-        """Whether the members in this store are those that were gathered; the other stores check theirs."""
-        raw = self._store._raw()
-        return all(
-            raw.generation_of(member.id.binary) == member.generations.get(raw.instance)
-            for member in members
-            if raw.instance in member.generations
-        )
+    def _gather_members(self, gathering: MemberGathering, length: int) -> list[GatheredMember]:
+        return gathering.gather(length)
 
-    def _gather_members(self, gathering: MemberGathering, length: int, wait: float) -> list[GatheredMember]:
-        return gathering.gather(length, wait)
-
-    def _spread(self, contents: Contents, members: list[GatheredMember]) -> EntrepotError | None:
+    def _spread(self, contents: Contents, members: list[GatheredMember], timeout: float) -> EntrepotError | None:
         """Have the stores that have members take the collection, too; return why one of them did not."""
         try:
-            return spread(self._store, self.name, self.id, contents.digest(), members)
+            return spread(self._store, self.name, self.id, contents.digest(), members, timeout)
         except EntrepotError as error:
             return error
 
-    def _withdraw(self, digest: bytes | None = None) -> None:
+    def _withdraw(self, digest: bytes | None = None, *, timeout: float = 0) -> None:
         """Delete the collection here, and where it was spread to, but not its members.
 
         Args:
             digest: elsewhere, delete only one with this digest. Default: any.
+            timeout: for the other stores; 0: as long as it takes.
+
+        Raises:
+            StoreUnavailable: another store may still have it.
+            DirectoryUnavailable, Timeout: it is not known which others have it.
         """
         store = self._store
         store.delete(self.id, members=False)
-        collection_calls.discard(store._raw(), store.scope, store.session_name, self.name, members=False, digest=digest)
+        answers = collection_calls.discard(
+            store._raw(), store.scope, store.session_name, self.name, members=False, digest=digest, timeout=timeout
+        )
+        refuse_silent(self.name, answers)
 
     def _session_phrase(self) -> str:
         return session_phrase(self._store.scope, self._store.session_name)
-
-    def _build_contents(self, members: list[GatheredMember]) -> Contents:
-        store, descriptions = self._store, [member.description for member in members]
-        common = common_traits(self.name, [each.traits for each in descriptions])
-        sizes = [each.nbytes for each in descriptions]
-        rows = [each.traits.rows for each in descriptions if each.traits.rows is not None]
-        index = pack_index([member.id for member in members], sizes, rows if common.rows is not None else None)
-        return Contents(self.name, store.scope, store.session_name, len(members), sum(sizes), common, index)
 
     def _put_collection(self, contents: Contents) -> bool:
         """Put the collection object; return whether an identical one already existed."""

@@ -53,6 +53,7 @@ class ReferenceCodec(Codec):
     """A collection put as a value: decodes to that collection, not to a copy of it."""
 
     name = REFERENCE_CODEC
+    in_tree = True  # whoever looks for what depends on lost objects reads no documents
     version = SELECTION_VERSION
 
     def encode(self, value: Any, encoder: Encoder) -> Node:

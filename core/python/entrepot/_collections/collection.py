@@ -219,9 +219,9 @@ class Collection(CollectionDescription):
             hosts.fetch(raw, self._contents, positions[:max_members], limit)
 
     def delete(self, *, members: bool = True) -> bool:
-        """Delete the collection from this host's store; return whether it existed.
+        """Delete the collection; return whether it existed. See ``Store.delete``.
 
-        Members being read stay valid for their readers. ``CollectionBuilder.discard`` deletes it on all hosts.
+        Members being read stay valid for their readers.
 
         Args:
             members: whether to delete its members too.

@@ -44,16 +44,23 @@ def packed_contents(contents: Contents) -> tuple[bytes, list[Any]]:
     return pack_tree(contents_node(contents, encoder)), list(encoder.buffers)
 
 
-def members_of(raw: _core.Client, oid: bytes) -> list[bytes]:
-    """Return the IDs of a collection's members; empty if the object is not a collection, is lost, or does not exist."""
+def sealed_contents(raw: _core.Client, oid: bytes) -> Contents | None:
+    """Return what a collection consists of; None: the object is not a collection, is lost, or does not exist."""
     try:
         if not is_tree_of(raw.tree(oid)[0], COLLECTION_CODEC):
-            return []
+            return None
         pinned_object = raw.get(oid, 0)
     except (ObjectNotFound, ObjectLost):
-        return []
+        return None
     decoder = Decoder(codec_registry(), lambda index: pinned_object.buffer(index, 0), pinned_object.buffer_count)
-    contents = parse_contents(unpack_tree(pinned_object.tree), decoder)
+    return parse_contents(unpack_tree(pinned_object.tree), decoder)
+
+
+def members_of(raw: _core.Client, oid: bytes) -> list[bytes]:
+    """Return the IDs of a collection's members; empty if the object is not a collection, is lost, or does not exist."""
+    contents = sealed_contents(raw, oid)
+    if contents is None:
+        return []
     return [contents.id_of(position).binary for position in range(contents.count)]
 
 

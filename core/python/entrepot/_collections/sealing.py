@@ -10,10 +10,12 @@ Without a gateway, and if all members are here, no other store is asked.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from entrepot._client import collection_calls
@@ -25,6 +27,8 @@ from entrepot._collections.member_search import (
     member_id,
     parse_descriptions,
 )
+from entrepot._collections.members import common_traits
+from entrepot._collections.metadata import Contents, pack_index
 from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound, StoreUnavailable, Timeout
 from entrepot.phrases import count_of, session_phrase
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from entrepot.ids import ObjectID
 
 _MAX_SHOWN = 10  # maximum number of indexes listed in a message
+_MIN_SECONDS = 0.001  # of a timeout: 0 means none
 ASK_AGAIN_SECONDS = 0.5  # between questions to other stores about members that are waited for
 
 
@@ -73,11 +78,15 @@ class MemberGathering:
     Args:
         store: the session in which it is built.
         name: the collection.
+        wait: how long to wait for missing members, in seconds. If this is a positive number, all questions to other
+            stores end then, too.
     """
 
-    def __init__(self, store: CollectionStore, name: str) -> None:
+    def __init__(self, store: CollectionStore, name: str, wait: float = 0) -> None:
         self._store = store
         self._name = name
+        self._wait_seconds = wait
+        self._end = time.monotonic() + wait if 0 < wait < math.inf else None
         self._own = store._raw().instance
         self._cluster = _Cluster(hosts={self._own: store.host})
 
@@ -88,8 +97,13 @@ class MemberGathering:
             StoreUnavailable: a store that is live does not answer, so there may be more members.
             DirectoryUnavailable: it is not known which stores there are.
         """
-        answers = collection_calls.extent(self._store._raw(), self._store.scope, self._store.session_name, self._name)
-        highest = max((int(answer.value) for answer in self._heard(answers)), default=0)
+        store = self._store
+        answers = self._asked(
+            lambda: collection_calls.extent(
+                store._raw(), store.scope, store.session_name, self._name, timeout=self.left()
+            )
+        )
+        highest = max((int(answer.value) for answer in answers), default=0)
         if self._cluster.silent:
             raise StoreUnavailable(
                 f"collection {self._name!r} may have members on hosts that do not answer; seal it with its length, or "
@@ -97,12 +111,15 @@ class MemberGathering:
             )
         return highest
 
-    def gather(self, length: int, wait: float) -> list[GatheredMember]:
+    def left(self, at_least: float = _MIN_SECONDS) -> float:
+        """The seconds that are left for a question to other stores; 0: as long as it takes."""
+        return 0 if self._end is None else max(at_least, self._end - time.monotonic())
+
+    def gather(self, length: int) -> list[GatheredMember]:
         """Return the members at all indexes below a length.
 
         Args:
             length: how many there must be.
-            wait: how long to wait for missing ones, in seconds.
 
         Raises:
             ObjectNotFound: some are missing.
@@ -118,16 +135,16 @@ class MemberGathering:
             self._ask(gathered, range(length))
             self._compare(gathered)
             missing = [index for index in missing if index not in gathered]
-        if missing and not wait:
+        if missing and not self._wait_seconds:
             raise ObjectNotFound(
                 self._describe_missing(missing, length) + ": put them, or seal with a timeout to wait for them"
             )
         if missing:
-            self._wait(gathered, missing, length, wait)
+            self._wait(gathered, missing, length)
         return [gathered[index] for index in range(length)]
 
-    def _wait(self, gathered: dict[int, GatheredMember], missing: Sequence[int], length: int, wait: float) -> None:
-        raw, end = self._store._raw(), time.monotonic() + wait
+    def _wait(self, gathered: dict[int, GatheredMember], missing: Sequence[int], length: int) -> None:
+        raw, end = self._store._raw(), math.inf if self._end is None else self._end
         pending = deque(missing)
         while pending:
             oid, left = self._id(pending[0]), end - time.monotonic()
@@ -139,16 +156,16 @@ class MemberGathering:
                 self._ask(gathered, pending)
                 pending = deque(index for index in pending if index not in gathered)
                 if pending and time.monotonic() >= end:
-                    self._raise_timeout(list(pending), length, wait, error)
+                    self._raise_timeout(list(pending), length, error)
             else:
                 pending.popleft()
         self._compare(gathered)
 
-    def _raise_timeout(self, pending: list[int], length: int, wait: float, error: EntrepotError) -> None:
+    def _raise_timeout(self, pending: list[int], length: int, error: EntrepotError) -> None:
         absent = [index for index in pending if not self._store.exists(self._id(index))]
         raise Timeout(
             self._describe_missing(absent or pending[:1], length)
-            + f" after {wait:g} s: check their producers, and seal again"
+            + f" after {self._wait_seconds:g} s: check their producers, and seal again"
         ) from error
 
     def _id(self, index: int) -> ObjectID:
@@ -169,16 +186,20 @@ class MemberGathering:
     def _descriptions(
         self, indexes: list[int], *, checksums: bool = False
     ) -> list[tuple[Answer, list[MemberDescription]]]:
-        store, described = self._store, []
+        described: list[tuple[Answer, list[MemberDescription]]] = []
         for begin in range(0, len(indexes), collection_calls.DESCRIBE_INDEXES):
             if not self._cluster.exists:
                 break
             part = indexes[begin : begin + collection_calls.DESCRIBE_INDEXES]
-            answers = collection_calls.describe(
-                store._raw(), store.scope, store.session_name, self._name, part, checksums=checksums
-            )
-            described += [(answer, parse_descriptions(answer.value)) for answer in self._heard(answers)]
+            answers = self._asked(partial(self._describe, part, checksums))
+            described += [(answer, parse_descriptions(answer.value)) for answer in answers]
         return described
+
+    def _describe(self, part: list[int], checksums: bool) -> list[Answer] | None:
+        store = self._store
+        return collection_calls.describe(
+            store._raw(), store.scope, store.session_name, self._name, part, checksums=checksums, timeout=self.left()
+        )
 
     def _compare(self, gathered: dict[int, GatheredMember]) -> None:
         """Check that members that several stores have are the same: a rerun task may have been on another host."""
@@ -205,8 +226,13 @@ class MemberGathering:
                         "collection; members that are appended on several hosts have to be put by index instead"
                     )
 
-    def _heard(self, answers: list[Answer] | None) -> list[Answer]:
+    def _asked(self, ask: Callable[[], list[Answer] | None]) -> list[Answer]:
         """The answers of those stores that gave one."""
+        try:
+            answers = ask()
+        except (StoreUnavailable, Timeout) as error:  # of this host's own gateway
+            self._cluster.silent = {self._store.host: error}
+            return []
         if answers is None:
             self._cluster.exists = False
             return []
@@ -226,8 +252,37 @@ class MemberGathering:
         return "".join(f"; host {host} did not answer ({why})" for host, why in self._cluster.silent.items())
 
 
+def are_unchanged(store: CollectionStore, members: Sequence[GatheredMember]) -> bool:
+    """Whether the members in this store are those that were gathered; the other stores check theirs."""
+    raw = store._raw()
+    return all(
+        raw.generation_of(member.id.binary) == member.generations.get(raw.instance)
+        for member in members
+        if raw.instance in member.generations
+    )
+
+
+def contents_of(store: CollectionStore, name: str, members: Sequence[GatheredMember]) -> Contents:
+    """Describe the collection that these members make.
+
+    Raises:
+        UnsupportedType, InvalidArgument: they differ in type or layout.
+    """
+    descriptions = [member.description for member in members]
+    common = common_traits(name, [each.traits for each in descriptions])
+    sizes = [each.nbytes for each in descriptions]
+    rows = [each.traits.rows for each in descriptions if each.traits.rows is not None]
+    index = pack_index([member.id for member in members], sizes, rows if common.rows is not None else None)
+    return Contents(name, store.scope, store.session_name, len(members), sum(sizes), common, index)
+
+
 def spread(
-    store: CollectionStore, name: str, oid: ObjectID, digest: bytes, members: Sequence[GatheredMember]
+    store: CollectionStore,
+    name: str,
+    oid: ObjectID,
+    digest: bytes,
+    members: Sequence[GatheredMember],
+    timeout: float,
 ) -> EntrepotError | None:
     """Give a sealed collection to the stores that have members of it, and have them publish these.
 
@@ -238,6 +293,7 @@ def spread(
     Raises:
         StoreUnavailable, VersionMismatch: there is no gateway any more, or an older one.
         DirectoryUnavailable: what is here could not be published.
+        Timeout: not in time; 0: as long as it takes.
     """
     own, lives = store._raw().instance, dict[str, list[tuple[bytes, int]]]()
     for member in members:
@@ -246,5 +302,5 @@ def spread(
     if not set(lives) - {own}:
         return None
     digests = {instance: lives_digest(of_instance) for instance, of_instance in lives.items()}
-    answers = collection_calls.spread(store._raw(), oid.binary, name, digest, digests)
+    answers = collection_calls.spread(store._raw(), oid.binary, name, digest, digests, timeout=timeout)
     return next((answer.error for answer in answers if answer.error is not None), None)

@@ -403,7 +403,13 @@ class Store:
 
         Args:
             oid: the object's ID.
-            members: if the object is a collection, also delete its members.
+            members: if the object is a collection, also delete its members: on all hosts, if it was sealed or moved
+                here, and the collection with them; a copy of one that was sealed elsewhere is deleted here alone.
+
+        Raises:
+            StoreUnavailable: the object is a collection that other live hosts may have members of, and one of them,
+                which the message names, or this host's gateway does not answer. It is still here: delete it again.
+            DirectoryUnavailable: the same, and it is not known which hosts there are.
         """
         return self._objects.delete(oid, members)
 

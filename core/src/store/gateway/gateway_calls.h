@@ -6,6 +6,8 @@
 //    ▲                │ │                               └──10 s──▶ silent
 //    └───withdraw─────┘ └──no request of it for 10 s──▶ silent ──any request of it, or serve by another──▶ serving
 //
+// A restarted daemon whose predecessor had a gateway begins with `gone`.
+//
 // A call:
 //
 //   queued ──the gateway asks──▶ given ──it answers──▶ answered
@@ -71,6 +73,9 @@ class GatewayCalls {
   void call(std::uint64_t owner, CallSpec spec, std::unordered_set<IdBytes, IdHash> missing, std::uint64_t timeout_ms,
             CallDone done);
 
+  // Before anything else, in a daemon whose predecessor had a gateway: it has 10 s to come back.
+  void expect_back();
+
   // --- events
   void sealed(const IdBytes& id);
   void connection_ended(std::uint64_t owner);
@@ -107,9 +112,9 @@ class GatewayCalls {
 
   const Clock* clock_;
   std::optional<std::uint64_t> gateway_;  // its connection
-  std::string label_;
-  std::uint64_t heard_ns_ = 0;  // when the gateway last made a request, was answered one, or was connected
-  std::optional<Poll> poll_;    // the gateway waits for calls
+  std::string label_;                     // of the last gateway; empty: none
+  std::uint64_t heard_ns_ = 0;            // when the gateway last made a request, was answered one, or was connected
+  std::optional<Poll> poll_;              // the gateway waits for calls
   std::uint64_t last_number_;
   Calls calls_;                      // by number
   std::deque<std::uint64_t> queue_;  // numbers of calls that the gateway was not given; some may be gone
