@@ -5,8 +5,7 @@ The transport carries it where it has the object's tree, which it does not inter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgpack
 from entrepot.errors import CorruptData
@@ -15,8 +14,7 @@ from entrepot.origins import Life
 _FORMAT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """An object without its bytes and ID.
 
     Attributes:

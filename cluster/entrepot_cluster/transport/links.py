@@ -14,7 +14,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from entrepot import _core
 from entrepot.errors import CorruptData, EntrepotError, StoreUnavailable, Timeout
 
 from entrepot_cluster.transport.frames import (
@@ -26,6 +28,9 @@ from entrepot_cluster.transport.frames import (
     parse_header,
 )
 from entrepot_cluster.transport.security import close_after_reading, tls_refusal
+
+if TYPE_CHECKING:
+    from entrepot_cluster.transport.endpoints import SourceObject
 
 DEFAULT_PROGRESS_SECONDS = 10.0
 _MOST_BUFFERS = 1000  # the kernel takes 1024 in one call
@@ -76,6 +81,18 @@ class Link:
                 self._send_tls(buffers)
             else:
                 self._send_plain(buffers)
+        except (BlockingIOError, TimeoutError) as error:
+            raise Timeout(f"{self.peer} has not read a byte for {self.progress_seconds:g} s") from error
+        except OSError as error:
+            raise self._ended(error) from error
+
+    def send_objects(self, head: bytes, objects: Sequence[SourceObject]) -> None:
+        """Send a frame whose payload is the buffers of objects; as :meth:`send`."""
+        if self._tls:
+            self.send([head, *(buffer for each in objects for buffer in each.buffers)])
+            return
+        try:
+            self.sent_bytes += _core.send_objects(self._socket.fileno(), head, [each.pinned for each in objects])
         except (BlockingIOError, TimeoutError) as error:
             raise Timeout(f"{self.peer} has not read a byte for {self.progress_seconds:g} s") from error
         except OSError as error:
