@@ -36,10 +36,7 @@ class Envelope(NamedTuple):
 
     def pack(self) -> bytes:
         """Serialize it."""
-        lives = [list(life) for life in self.lives]
-        names = list(self.names)
-        fields = [_FORMAT, self.scope, self.session, names, lives, self.tree, self.ttl_seconds, self.replicas]
-        return cast("bytes", msgpack.packb(fields))
+        return cast("bytes", msgpack.packb((_FORMAT, *self)))  # tuples are packed as lists
 
     @classmethod
     def unpack(cls, data: bytes) -> Envelope:

@@ -49,12 +49,14 @@ class Incoming(NamedTuple):
         target: the ID under which it is going to be sealed.
         store: the session that it belongs to.
         envelope: what came with it.
+        is_new: whether nothing had the target's ID here a moment ago.
     """
 
     oid: ObjectID
     target: ObjectID
     store: Store
     envelope: Envelope
+    is_new: bool = False
 
 
 class IncomingReception(LeasedReception):
@@ -134,8 +136,8 @@ class StoreSink:
             results = sealed[len(intentions) :]
         except EntrepotError as failure:
             if len(part) > 1:  # one by one, to know which of them it was
-                for item in part:
-                    self._put([item], outcomes)
+                for index, incoming, buffers in part:
+                    self._put([(index, incoming._replace(is_new=False), buffers)], outcomes)
             else:
                 outcomes[part[0][0]] = self._refused(part[0][1], failure) or True
             return
@@ -193,7 +195,7 @@ class StoreSink:
                 if place not in stores:
                     stores[place] = self._sessions.get(*place)
                 oid = ObjectID(header.id)
-                plans.append(Incoming(oid, oid, stores[place], envelope))
+                plans.append(Incoming(oid, oid, stores[place], envelope, is_new=True))
             except EntrepotError as error:
                 plans.append(error)
         return plans
@@ -261,9 +263,11 @@ class StoreSink:
     def _intentions(self, incoming: Sequence[Incoming]) -> list[raw_objects.SmallObject]:
         """Records that say what is about to be sealed; none for what is here, which has a record if it is a copy."""
         intentions: list[raw_objects.SmallObject] = []
-        here = raw_objects.generations_of(incoming[0].store, [each.target for each in incoming])
-        for each, generation_here in zip(incoming, here, strict=True):
-            if generation_here is None:
+        unsure = [each.target for each in incoming if not each.is_new]
+        here = raw_objects.generations_of(incoming[0].store, unsure) if unsure else []
+        present = {target for target, generation in zip(unsure, here, strict=True) if generation is not None}
+        for each in incoming:
+            if each.target not in present:
                 generation = INTENDED if each.target == each.oid else INTENDED_ALIAS
                 origin = Origin(generation, each.envelope.lives, self._role, each.envelope.replicas)
                 intentions.append(intention_of(each.store, each.target, origin))

@@ -44,7 +44,7 @@ from entrepot_cluster.transport.pins import PinnedObjects
 INLINE_BYTES = 256 << 10  # an object up to this size is sent at once; a larger one is read in pieces
 BATCH_BYTES = 1 << 20  # of payload, after which an OBJECTS frame is sent
 BATCH_BUFFERS = 512
-OPENED_AT_ONCE = 64  # objects of a request; what a client asks for in one
+OPENED_AT_ONCE = 256  # objects of a request; what a client asks for in one
 PIECE_BYTES = 512 << 10  # of one PIECE frame: its checksum is computed and checked while it is in the CPU's cache
 MAX_READ_BYTES = 1 << 30
 MAX_PULL = 4096

@@ -60,7 +60,8 @@ class Object:
 
 class Client:
     """A process's connection to the store currently at an address. Thread-safe."""
-    def put(self, items: list[Item], timeout: float) -> list[Sealed]: ...
+    # Small items are sent in portions of so many bytes; a larger one takes fewer round trips, but more time for each item
+    def put(self, items: list[Item], timeout: float, portion_bytes: int = 16384) -> list[Sealed]: ...
     # Puts nothing and returns False unless all values are byte strings of at most max_bytes. ids: 20 bytes for each.
     def put_small_many(self, session: int, ids: bytes, values: list[Any], max_bytes: int, timeout: float) -> bool: ...
     # Raises ObjectLost rather than wait for what was in a dead store, unless even_lost.

@@ -61,7 +61,7 @@ class Origin:
 
 def record_of(store: Store, oid: ObjectID, origin: Origin) -> raw_objects.SmallObject:
     """Return the record for a copy in a store's session, to be put with ``replace=True``."""
-    lives = [list(life) for life in origin.lives[:_MAX_LIVES]]
+    lives = origin.lives[:_MAX_LIVES]  # tuples, which are packed as lists
     data = cast("bytes", msgpack.packb([origin.generation, lives, int(origin.role), origin.replicas, oid.binary]))
     return raw_objects.SmallObject(record_id(store.scope, store.session_name, oid), inline_bytes.tree_of(data), ())
 

@@ -28,6 +28,7 @@ SMALL_BYTES = 16 << 10  # up to this size, a payload travels in the message that
 PUT_WAIT_SECONDS = 30.0
 SHARED_FROM_BYTES = 64 << 10  # from this size on, a buffer has pages of its own, and several objects may refer to it
 _ALIGN = 64
+_PORTION_BYTES = 256 << 10  # of small objects in one request: whoever puts many copies waits for the daemon less often
 
 
 class RawObject:
@@ -206,7 +207,7 @@ def put_small(
     replace: bool = False,
     wait_seconds: float = PUT_WAIT_SECONDS,
 ) -> list[PutResult]:
-    """Copy objects into the store and seal them, in one round trip for each 8 MiB of metadata.
+    """Copy objects into the store and seal them; small ones in one round trip for each 256 KiB.
 
     Args:
         store: the session that they belong to.
@@ -231,7 +232,7 @@ def put_small(
         )
         for small_object in objects
     ]
-    sealed = store._raw().put(items, wait_seconds)  # pyright: ignore[reportPrivateUsage]
+    sealed = store._raw().put(items, wait_seconds, _PORTION_BYTES)  # pyright: ignore[reportPrivateUsage]
     return [
         PutResult(small_object.id, generation, nbytes + inlined_bytes(small_object.tree), existed)
         for small_object, (_, generation, existed, nbytes) in zip(objects, sealed, strict=True)
