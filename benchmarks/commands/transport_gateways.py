@@ -47,7 +47,7 @@ def get_many(source: entrepot.Store, sink: entrepot.Store, ids: Sequence[Any], n
     assert received == nbytes, (received, nbytes)
     del values
     sink._raw().delete([oid.binary for oid in ids])  # pyright: ignore[reportPrivateUsage]
-    return 8 * received / seconds / 1e9
+    return float(8 * received / seconds / 1e9)
 
 
 def _wait_for_gateway(store: entrepot.Store) -> None:

@@ -52,6 +52,7 @@ ANY_GENERATION = 0  # of a place
 
 _ELSEWHERE = (ObjectLost, ObjectNotFound)  # errors of a place that say nothing about others
 
+
 @dataclass(slots=True)
 class _Candidate:
     """An object that is to be fetched: the places that are left to try, what happened so far, and why it failed."""

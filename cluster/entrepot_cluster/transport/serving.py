@@ -183,9 +183,7 @@ class ServerConnection:
         views = [view for each in batch.inline for view in each.buffers] if packing.may_pack(nbytes) else []
         if views and (packed := packing.pack(views, nbytes, crc)):
             prefix, payload = packed
-            head = pack_head(
-                Kind.OBJECTS, request, prefix + meta, last=last, packed=True, payload_bytes=payload.nbytes
-            )
+            head = pack_head(Kind.OBJECTS, request, prefix + meta, last=last, packed=True, payload_bytes=payload.nbytes)
             self._send([head, payload])
         else:
             head = pack_head(Kind.OBJECTS, request, meta, last=last, payload_bytes=nbytes)

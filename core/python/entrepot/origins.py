@@ -130,9 +130,7 @@ def copy_of(store: Store, oid: ObjectID, life: Life, place: tuple[str, str] | No
 def _is_copy(store: Store, candidate: ObjectID, life: Life, place: tuple[str, str]) -> bool:
     origin = origin_of(store, candidate, place)
     return (
-        origin is not None
-        and life in origin.lives
-        and raw_objects.generation_of(store, candidate) == origin.generation
+        origin is not None and life in origin.lives and raw_objects.generation_of(store, candidate) == origin.generation
     )
 
 

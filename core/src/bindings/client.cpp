@@ -39,7 +39,6 @@ PyClient* connect(const std::string& path, const std::string& label, const std::
 }
 
 constexpr std::uint64_t kPortionBytes = 16U << 10;
-
 // Small values are put in portions: what a portion needs stays in the processor's caches, is memory that malloc has at
 // hand, and fits into the connection's ring; for thousands of values at once none of it is true.
 class Portion {
@@ -63,7 +62,7 @@ class Portion {
 
   Exports exports_;
   std::vector<PutItem> items_;
-  std::uint64_t room_ = 0;
+  std::uint64_t room_;
   std::uint64_t bytes_ = 0;
   bool is_small_ = true;
 };

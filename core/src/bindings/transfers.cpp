@@ -119,14 +119,13 @@ nb::list split_records(nb::handle meta, std::uint32_t max_tree_bytes, std::uint3
     at += sizeof(head);
     left -= sizeof(head);
     if (head.buffers > max_buffers || head.tree_bytes > max_tree_bytes || head.outcome > kLastOutcome) {
-      raise(Status(Code::kCorruptData,
-                   concat("the peer described an object by ", head.buffers, " buffers, ", head.tree_bytes,
-                          " bytes of tree and outcome ", std::uint32_t{head.outcome}, "; at most ", max_buffers, ", ",
-                          max_tree_bytes, " and ", kLastOutcome)));
+      raise(
+          Status(Code::kCorruptData, concat("the peer described an object by ", head.buffers, " buffers, ",
+                                            head.tree_bytes, " bytes of tree and outcome ", std::uint32_t{head.outcome},
+                                            "; at most ", max_buffers, ", ", max_tree_bytes, " and ", kLastOutcome)));
     }
     const std::uint64_t lengths_bytes = std::uint64_t{head.buffers} * sizeof(std::uint64_t);
-    if (left < lengths_bytes + head.tree_bytes)
-      raise(Status(Code::kCorruptData, "the record of an object is cut off"));
+    if (left < lengths_bytes + head.tree_bytes) raise(Status(Code::kCorruptData, "the record of an object is cut off"));
     const nb::object lengths = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(head.buffers)));
     if (!lengths.is_valid()) throw nb::python_error();
     for (std::uint32_t i = 0; i < head.buffers; ++i) {

@@ -43,7 +43,7 @@ def test_each_of_them_has_an_outcome(store: entrepot.Store) -> None:
     pinned.close()
 
     ids = [ObjectID.random() for _ in range(5)]
-    new, other_content, wrong_life, damaged, second_new = ids
+    new, other_content, wrong_life, _, second_new = ids
     here = store.put("something else", id=other_content)
     lives = {oid.binary: Life(ELSEWHERE, number + 1) for number, oid in enumerate(ids)}
 
