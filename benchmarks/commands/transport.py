@@ -127,6 +127,9 @@ def run(arguments: argparse.Namespace) -> int:
             _measure(case, source, near, far, fetching, arguments.rounds, arguments.connections)
             for case in cases(arguments)
         ]
+        through_gateways = _measure_get_many(
+            folder, source, sink, near, far, arguments.rounds, arguments.connections, arguments.objects
+        )
         packed = [
             _measure_packed(rate, source, near, far, (fetching, fetching_packed), arguments.rounds)
             for rate in SLOW_RATES
@@ -137,7 +140,10 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     print(f"Gbit/s of payload, {arguments.connections} connections, warm memory, medians of {arguments.rounds}:")
     print(grid(["what", "iperf3", "transport", "ratio", "goal"], rows))
-    print(f"The same of a table of {TABLE_ROWS} rows, as it is and compressed:")
+    plain, ours = through_gateways
+    print(f"{arguments.objects} x 64 KiB in one get_many, through the gateways, unlimited:")
+    print(f"iperf3 {plain:.2f}, get_many {ours:.2f}, ratio {ours / plain:.2f}")
+    print(f"A table of {TABLE_ROWS} rows, as it is and compressed:")
     shown = [[p.rate, f"{p.plain:.2f}", f"{p.packed:.2f}", f"{p.packed / p.plain:.2f}"] for p in packed]
     print(grid(["link", "as it is", "compressed", "ratio"], shown))
     if arguments.json is not None:
@@ -145,6 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
             "machine": machine(),
             "commit": commit(),
             "figures": [asdict(f) for f in figures],
+            "get_many": {"iperf3": plain, "get_many": ours},
             "compressed": [asdict(p) for p in packed],
         }
         arguments.json.write_text(json.dumps(result), encoding="utf-8")
@@ -170,6 +177,37 @@ def _measure(
     source._raw().delete([bytes.fromhex(text) for text in ids])  # pyright: ignore[reportPrivateUsage]
     medians = statistics.median(plain), statistics.median(ours)
     return Figures(case.name, *medians, medians[1] / medians[0], case.goal)
+
+
+def _measure_get_many(
+    folder: Path,
+    source: entrepot.Store,
+    sink: entrepot.Store,
+    near: Host,
+    far: Host,
+    rounds: int,
+    connections: int,
+    count: int,
+) -> tuple[float, float]:
+    """Of iperf3, and of a ``get_many`` through the gateways: Gbit/s of payload, medians of the rounds."""
+    import numpy as np
+
+    from benchmarks.commands.transport_gateways import gateways, get_many
+
+    nbytes = 64 << 10
+    for host in (near, far):
+        host.set_rate("")
+    ids = [source.put(np.full(nbytes, number % 251, dtype=np.uint8)) for number in range(count)]
+    plain, ours = [], []
+    with gateways(folder, [(far, source), (near, sink)]):
+        for warm_up in (True, *[False] * rounds):
+            rate = _iperf3(near, far, count * nbytes, connections)
+            got = get_many(source, sink, ids, count * nbytes)
+            if not warm_up:
+                plain.append(rate / 1e9)
+                ours.append(got)
+    source._raw().delete([oid.binary for oid in ids])  # pyright: ignore[reportPrivateUsage]
+    return statistics.median(plain), statistics.median(ours)
 
 
 def _measure_packed(

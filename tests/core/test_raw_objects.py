@@ -120,3 +120,18 @@ def test_the_checksum(store: entrepot.Store) -> None:
     data = np.random.default_rng(0).bytes(1_000_000)
     assert _core.crc32c(data) == _core.crc32c(memoryview(data)[300_000:], _core.crc32c(data[:300_000]))
     assert _core.crc32c(b"") == 0 != zlib.crc32(data)
+
+
+def test_many_objects_are_asked_about_at_once(store: entrepot.Store) -> None:
+    ids = [store.put(np.arange(3000 + n)) for n in range(3)]
+    store.delete(ids[1])
+    missing = entrepot.ObjectID.random()
+    asked = [*ids, missing]
+    generations = raw_objects.generations_of(store, asked)
+    assert generations == [raw_objects.generation_of(store, oid) for oid in asked]
+    assert [generation is None for generation in generations] == [False, True, False, True]
+    present = raw_objects.read_present(store, asked)
+    assert [each is not None for each in present] == [True, False, True, False]
+    assert present[2] is not None
+    assert bytes(present[2].buffers[0]) == np.arange(3002).tobytes()
+    assert raw_objects.generations_of(store, []) == raw_objects.read_present(store, []) == []

@@ -321,6 +321,8 @@ _Dated = TypeVar("_Dated", Place, NameBinding)
 
 
 def _newest_first(entries: list[_Dated]) -> list[_Dated]:
+    if len(entries) < 2:
+        return entries
     return sorted(entries, key=lambda entry: (-entry.sequence, not entry.instance.live, entry.instance.id))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -69,7 +69,7 @@ class Calls:
         self._draining = draining
         self._leave = leave
         self._background = ThreadPoolExecutor(_PREFETCHES_AT_ONCE, thread_name_prefix="prefetch")
-        self._waiting = WaitingFetches(fetcher, self._is_here)
+        self._waiting = WaitingFetches(fetcher, self._missing)
         self._collections = collections
         self._operations: dict[str, Callable[[Any], Any]] = {
             gateway_calls.FETCH_LIFE: self._fetch_life,
@@ -135,7 +135,7 @@ class Calls:
 
     def _fetch(self, ids: list[bytes], seconds: float, later: Callable[[EntrepotError | None], None] | None) -> bool:
         """Fetch what is missing; what nobody has published yet is waited for if there is somebody to answer later."""
-        errors = [error for error in self._fetcher.fetch([oid for oid in ids if not self._is_here(oid)]) if error]
+        errors = [error for error in self._fetcher.fetch(self._missing(ids)) if error]
         if not errors:
             return True
         final = next((error for error in errors if not is_unknown(error)), None)
@@ -144,8 +144,10 @@ class Calls:
         self._waiting.add(ids, seconds, later)
         return False
 
-    def _is_here(self, oid: bytes) -> bool:
-        return raw_objects.generation_of(self._store, ObjectID(oid)) is not None
+    def _missing(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Those of these objects that are not here."""
+        here = raw_objects.generations_of(self._store, [ObjectID(oid) for oid in ids])
+        return [oid for oid, generation in zip(ids, here, strict=True) if generation is None]
 
     def _fetch_life(self, request: Any) -> bytes:
         oid, instance, generation = request
@@ -179,8 +181,7 @@ class Calls:
         return any(place.life == life and place.instance.live for place in published.entries)
 
     def _prefetch(self, request: Any) -> None:
-        ids = [oid for oid in request if not self._is_here(oid)]
-        self._background.submit(self._fetcher.fetch, ids)
+        self._background.submit(self._fetcher.fetch, self._missing(request))
 
     def _locate(self, request: Any) -> list[Any]:
         published = self._directory.get().places([request])[0]

@@ -5,8 +5,7 @@ The transport carries it where it has the object's tree, which it does not inter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgpack
 from entrepot.errors import CorruptData
@@ -15,8 +14,7 @@ from entrepot.origins import Life
 _FORMAT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """An object without its bytes and ID.
 
     Attributes:
@@ -38,10 +36,7 @@ class Envelope:
 
     def pack(self) -> bytes:
         """Serialize it."""
-        lives = [list(life) for life in self.lives]
-        names = list(self.names)
-        fields = [_FORMAT, self.scope, self.session, names, lives, self.tree, self.ttl_seconds, self.replicas]
-        return cast("bytes", msgpack.packb(fields))
+        return cast("bytes", msgpack.packb((_FORMAT, *self)))  # tuples are packed as lists
 
     @classmethod
     def unpack(cls, data: bytes) -> Envelope:

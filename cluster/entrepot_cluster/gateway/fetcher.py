@@ -15,8 +15,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from entrepot.errors import (
@@ -34,6 +34,7 @@ from entrepot.origins import Life, Role
 from entrepot_cluster.directory.directory import VIEW_SECONDS
 from entrepot_cluster.directory.model import Instance, Place
 from entrepot_cluster.gateway.object_sink import StoreSink
+from entrepot_cluster.gateway.pending_fetch import Outcome, PendingFetch
 from entrepot_cluster.gateway.receiving import receive
 from entrepot_cluster.transport.endpoints import Wanted
 
@@ -50,9 +51,6 @@ _PEERS_AT_ONCE = 8
 ANY_GENERATION = 0  # of a place
 
 _ELSEWHERE = (ObjectLost, ObjectNotFound)  # errors of a place that say nothing about others
-
-Outcome = ObjectID | EntrepotError
-"""The ID under which an object is here now, or why it is not."""
 
 
 @dataclass(slots=True)
@@ -115,7 +113,8 @@ class Fetcher:
         self._sessions = sessions
         self._unrecorded = unrecorded
         self._lock = threading.Lock()
-        self._running: dict[bytes, Future[Outcome]] = {}  # fetches by ID; guarded by _lock
+        self._ended = threading.Condition()
+        self._running: dict[bytes, PendingFetch] = {}  # fetches by ID; guarded by _lock
         self._pool = ThreadPoolExecutor(_PEERS_AT_ONCE, thread_name_prefix="fetch")
 
     def close(self) -> None:
@@ -130,13 +129,13 @@ class Fetcher:
         Returns:
             for each ID why it could not be fetched; None: it is here.
         """
-        mine: dict[bytes, Future[Outcome]] = {}
-        waits: dict[bytes, Future[Outcome]] = {}
+        mine: dict[bytes, PendingFetch] = {}
+        waits: dict[bytes, PendingFetch] = {}
         with self._lock:
             for oid in dict.fromkeys(oids):
                 running = self._running.get(oid)
                 if running is None:
-                    mine[oid] = self._running[oid] = Future()
+                    mine[oid] = self._running[oid] = PendingFetch(self._ended)
                 else:
                     waits[oid] = running
         try:
@@ -152,7 +151,7 @@ class Fetcher:
         outcomes = {oid: future.result() for oid, future in (*mine.items(), *waits.items())}
         return [outcome if isinstance(outcome := outcomes[oid], EntrepotError) else None for oid in oids]
 
-    def _fetch_published(self, mine: dict[bytes, Future[Outcome]]) -> None:
+    def _fetch_published(self, mine: dict[bytes, PendingFetch]) -> None:
         candidates: list[_Candidate] = []
         ids = list(mine)
         for begin in range(0, len(ids), LOOKUP_IDS):
@@ -172,7 +171,8 @@ class Fetcher:
 
     def _newest_life(self, oid: bytes, places: list[Place]) -> list[Place]:
         """The places of the life that was published last: what an ID without an instance means."""
-        others = [place for place in places if place.instance.id != self._own_instance]
+        own = self._own_instance
+        others = [place for place in places if place.instance.id != own]
         if not others:
             raise ObjectNotFound(f"no other store of the cluster has published object {oid.hex()}")
         newest = others[0].life
@@ -180,7 +180,12 @@ class Fetcher:
         if not live:
             raise lost_error(oid, [place.instance for place in others if place.life == newest])
         # Where it was replaced since, and not published yet, the new one is what the ID means.
-        return [*live, *(replace(place, generation=ANY_GENERATION) for place in live if place.origin is None)]
+        anew = [
+            Place(oid, place.instance, ANY_GENERATION, place.nbytes, place.session, place.sequence, None)
+            for place in live
+            if place.origin is None
+        ]
+        return live + anew
 
     # --- exactly one life, as a reference names it
 
@@ -199,13 +204,13 @@ class Fetcher:
             StoreFull: it does not fit here; DirectoryUnavailable: nothing is known about its instance.
         """
         keys = [oid + life.instance.encode() + life.generation.to_bytes(8, "big") for oid, life in wanted]
-        mine: dict[bytes, tuple[bytes, Life, Future[Outcome]]] = {}
-        futures: list[Future[Outcome]] = []
+        mine: dict[bytes, tuple[bytes, Life, PendingFetch]] = {}
+        futures: list[PendingFetch] = []
         with self._lock:
             for key, (oid, life) in zip(keys, wanted, strict=True):
                 running = self._running.get(key)
                 if running is None:
-                    running = self._running[key] = Future()
+                    running = self._running[key] = PendingFetch(self._ended)
                     mine[key] = (oid, life, running)
                 futures.append(running)
         try:
@@ -226,7 +231,7 @@ class Fetcher:
                     future.set_result(EntrepotError(f"the fetch of object {oid.hex()} failed; see the gateway's log"))
         return [future.result() for future in futures]
 
-    def _fetch_lives(self, lives: dict[bytes, Life], outcomes: dict[bytes, Future[Outcome]]) -> None:
+    def _fetch_lives(self, lives: dict[bytes, Life], outcomes: dict[bytes, PendingFetch]) -> None:
         """From the instances where the lives began; what is not there any more, from those that have a copy."""
         try:
             origins = find_instances(self._directory, {life.instance for life in lives.values()})
@@ -252,7 +257,7 @@ class Fetcher:
         lives: dict[bytes, Life],
         origins: dict[str, Instance],
         failures: dict[bytes, EntrepotError],
-        outcomes: dict[bytes, Future[Outcome]],
+        outcomes: dict[bytes, PendingFetch],
     ) -> None:
         try:
             published = self._directory.get().places(oids)
@@ -288,7 +293,7 @@ class Fetcher:
                 outcomes[oid].set_result(failures.get(oid) or places.damage or lost_error(oid, lost))
 
     @staticmethod
-    def _fail(errors: dict[bytes, EntrepotError], outcomes: dict[bytes, Future[Outcome]]) -> None:
+    def _fail(errors: dict[bytes, EntrepotError], outcomes: dict[bytes, PendingFetch]) -> None:
         for oid, error in errors.items():
             outcomes[oid].set_result(error)
 
@@ -319,7 +324,7 @@ class Fetcher:
     def _try_places(
         self,
         candidates: list[_Candidate],
-        outcomes: dict[bytes, Future[Outcome]],
+        outcomes: dict[bytes, PendingFetch],
         lives: dict[bytes, Life] | None = None,
     ) -> dict[bytes, EntrepotError]:
         """Fetch each object from its first place; what fails there from the next; and so on.

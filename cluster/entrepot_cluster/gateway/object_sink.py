@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot import raw_objects
 from entrepot.errors import EntrepotError, ObjectExists, ObjectNotFound
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from entrepot_cluster.gateway.unrecorded_copies import UnrecordedCopies
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """An object that is to be sealed here.
 
     Attributes:
@@ -51,12 +49,14 @@ class Incoming:
         target: the ID under which it is going to be sealed.
         store: the session that it belongs to.
         envelope: what came with it.
+        is_new: whether nothing had the target's ID here a moment ago.
     """
 
     oid: ObjectID
     target: ObjectID
     store: Store
     envelope: Envelope
+    is_new: bool = False
 
 
 class IncomingReception(LeasedReception):
@@ -113,16 +113,11 @@ class StoreSink:
         """Seal small objects; see :class:`~entrepot_cluster.transport.endpoints.ObjectSink`."""
         outcomes: list[bool | EntrepotError] = [False] * len(objects)
         by_session: dict[int, list[tuple[int, Incoming, Sequence[memoryview]]]] = defaultdict(list)
-        for index, (header, buffers) in enumerate(objects):
-            try:
-                incoming = self._plan(header)
-            except EntrepotError as failure:
-                outcomes[index] = failure
-                continue
-            if incoming is None:
-                outcomes[index] = True
+        for index, (plan, (_, buffers)) in enumerate(zip(self._plan_all(objects), objects, strict=True)):
+            if plan is None or isinstance(plan, EntrepotError):
+                outcomes[index] = plan or True
             else:
-                by_session[id(incoming.store)].append((index, incoming, buffers))
+                by_session[id(plan.store)].append((index, plan, buffers))
         for of_session in by_session.values():
             with self._unrecorded.sealing(incoming.target.binary for _, incoming, _ in of_session):
                 self._put(of_session, outcomes)
@@ -141,8 +136,8 @@ class StoreSink:
             results = sealed[len(intentions) :]
         except EntrepotError as failure:
             if len(part) > 1:  # one by one, to know which of them it was
-                for item in part:
-                    self._put([item], outcomes)
+                for index, incoming, buffers in part:
+                    self._put([(index, incoming._replace(is_new=False), buffers)], outcomes)
             else:
                 outcomes[part[0][0]] = self._refused(part[0][1], failure) or True
             return
@@ -173,16 +168,59 @@ class StoreSink:
 
     # --- both
 
-    def _plan(self, header: ObjectHeader) -> Incoming | None:
-        """Decide under which ID an object is sealed; None: it is here already."""
+    def _plan_all(
+        self, objects: Sequence[tuple[ObjectHeader, Sequence[memoryview]]]
+    ) -> list[Incoming | EntrepotError | None]:
+        """Decide about several objects, as :meth:`_plan`, or say why they are refused.
+
+        Most of those that are read are not here: the daemon is asked about all of them at once.
+        """
+        plans: list[Incoming | EntrepotError | None] = []
+        here: list[int | None] = [0] * len(objects)
+        stores: dict[tuple[str, str], Store] = {}
+        try:
+            if self._role == Role.READ:
+                first = self._checked(objects[0][0])
+                store = stores[first.scope, first.session] = self._sessions.get(first.scope, first.session)
+                here = raw_objects.generations_of(store, [ObjectID(header.id) for header, _ in objects])
+        except EntrepotError:
+            pass  # whichever it is about says so itself
+        for (header, _), generation in zip(objects, here, strict=True):
+            try:
+                if generation is not None:
+                    plans.append(self._plan(header))
+                    continue
+                envelope = self._checked(header)
+                place = (envelope.scope, envelope.session)
+                if place not in stores:
+                    stores[place] = self._sessions.get(*place)
+                oid = ObjectID(header.id)
+                plans.append(Incoming(oid, oid, stores[place], envelope, is_new=True))
+            except EntrepotError as error:
+                plans.append(error)
+        return plans
+
+    def _checked(self, header: ObjectHeader) -> Envelope:
+        """What came with an object, which is the life that was asked for.
+
+        Raises:
+            ObjectNotFound: it is another one.
+            CorruptData: it cannot be read.
+        """
         envelope = Envelope.unpack(header.tree)
-        oid = ObjectID(header.id)
         life = self._lives.get(header.id)
         if life is not None and life not in envelope.lives:
             raise ObjectNotFound(
-                f"what was sent under the ID {oid} is not generation {life.generation} of instance {life.instance}, "
-                "nor a copy of that"
+                f"what was sent under the ID {header.id.hex()} is not generation {life.generation} of instance "
+                f"{life.instance}, nor a copy of that"
             )
+        return envelope
+
+    def _plan(self, header: ObjectHeader) -> Incoming | None:
+        """Decide under which ID an object is sealed; None: it is here already."""
+        envelope = self._checked(header)
+        oid = ObjectID(header.id)
+        life = self._lives.get(header.id)
         if self._role != Role.READ:
             self._sessions.lengthen(envelope.scope, envelope.session, envelope.ttl_seconds)
         store = self._sessions.get(envelope.scope, envelope.session)
@@ -225,8 +263,11 @@ class StoreSink:
     def _intentions(self, incoming: Sequence[Incoming]) -> list[raw_objects.SmallObject]:
         """Records that say what is about to be sealed; none for what is here, which has a record if it is a copy."""
         intentions: list[raw_objects.SmallObject] = []
+        unsure = [each.target for each in incoming if not each.is_new]
+        here = raw_objects.generations_of(incoming[0].store, unsure) if unsure else []
+        present = {target for target, generation in zip(unsure, here, strict=True) if generation is not None}
         for each in incoming:
-            if raw_objects.generation_of(each.store, each.target) is None:
+            if each.target not in present:
                 generation = INTENDED if each.target == each.oid else INTENDED_ALIAS
                 origin = Origin(generation, each.envelope.lives, self._role, each.envelope.replicas)
                 intentions.append(intention_of(each.store, each.target, origin))

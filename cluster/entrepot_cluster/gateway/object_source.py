@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from entrepot.ids import ObjectID
@@ -13,6 +13,7 @@ from entrepot.origins import Life, Origin, origin_of
 
 from entrepot_cluster.gateway.envelope import Envelope
 from entrepot_cluster.gateway.session_terms import SessionTerms
+from entrepot_cluster.transport.endpoints import Wanted
 from entrepot_cluster.transport.store_endpoints import PinnedObject, StoreSource
 
 if TYPE_CHECKING:
@@ -73,19 +74,48 @@ class StoreObjects:
     def open(self, oid: bytes, generation: int | None) -> PinnedObject:
         """Pin an object; see :class:`~entrepot_cluster.transport.endpoints.ObjectSource`."""
         opened = self._objects.open(oid, generation)
-        object_id = ObjectID(oid)
         with self._lock:
             belonging = self._places.get((oid, opened.generation))
-        if belonging is None:
-            belonging = self.look_up(object_id)
+        self._wrap(oid, opened, belonging or self.look_up(ObjectID(oid)), {})
+        return opened
+
+    def open_present(self, wanted: Sequence[Wanted]) -> list[PinnedObject | None]:
+        """Pin what is in memory; see :class:`~entrepot_cluster.transport.endpoints.ObjectSource`.
+
+        What the daemon has to be asked about, or is a copy that is just being made, is left to :meth:`open`.
+        """
+        present = self._objects.open_present(wanted)
+        with self._lock:
+            belongings = [
+                None if opened is None else self._places.get((item.id, opened.generation))
+                for item, opened in zip(wanted, present, strict=True)
+            ]
+        terms: dict[tuple[str, str], tuple[int, int]] = {}
+        for index, (item, opened, belonging) in enumerate(zip(wanted, present, belongings, strict=True)):
+            if opened is None:
+                continue
+            if belonging is None or item.id in self._unrecorded:
+                opened.close()
+                present[index] = None
+            else:
+                self._wrap(item.id, opened, belonging, terms)
+        return present
+
+    def _wrap(
+        self, oid: bytes, opened: PinnedObject, belonging: Belonging, terms: dict[tuple[str, str], tuple[int, int]]
+    ) -> None:
+        """Put what travels with an object around its tree; ``terms``: of the sessions seen so far."""
         scope, session, names = belonging
-        origin = self.origin(object_id, opened.generation, scope, session)
+        origin = self.origin(ObjectID(oid), opened.generation, scope, session)
         here = Life(self._store.instance_id, opened.generation)
         lives = (here,) if origin is None else (*origin.lives, here)
-        replicas = self.terms.replicas(scope, session) if origin is None else origin.replicas
-        ttl_seconds = self.terms.ttl_seconds(scope, session)
+        place = (scope, session)
+        if place not in terms:
+            terms[place] = (self.terms.ttl_seconds(*place), self.terms.replicas(*place))
+        ttl_seconds, replicas = terms[place]
+        if origin is not None:
+            replicas = origin.replicas
         opened.tree = Envelope(scope, session, names, lives, opened.tree, ttl_seconds, replicas).pack()
-        return opened
 
     def origin(self, oid: ObjectID, generation: int, scope: str, session: str) -> Origin | None:
         """Return of which lives this generation of an object is a copy; None: it is none.

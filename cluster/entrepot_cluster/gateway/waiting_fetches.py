@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,12 +41,12 @@ class WaitingFetches:
 
     Args:
         fetcher: fetches what turns up.
-        is_here: whether an object is in this store.
+        missing: which of several objects are not in this store.
     """
 
-    def __init__(self, fetcher: Fetcher, is_here: Callable[[bytes], bool]) -> None:
+    def __init__(self, fetcher: Fetcher, missing: Callable[[Sequence[bytes]], list[bytes]]) -> None:
         self._fetcher = fetcher
-        self._is_here = is_here
+        self._missing = missing
         self._changed = threading.Condition()
         self._waits: list[_Wait] = []  # guarded by _changed
         self._closed = False  # guarded by _changed
@@ -93,7 +93,7 @@ class WaitingFetches:
                 _log.exception("what readers wait for could not be looked up, which is tried again")
 
     def _look(self, idle: list[_Wait]) -> None:
-        missing = {oid: None for wait in idle for oid in wait.ids if not self._is_here(oid)}
+        missing = set(self._missing(list({oid: None for wait in idle for oid in wait.ids})))
         published = self._fetcher.published(list(missing))
         for wait in idle:
             if all(oid not in missing or oid in published for oid in wait.ids):
@@ -102,7 +102,7 @@ class WaitingFetches:
 
     def _fetch(self, wait: _Wait) -> None:
         try:
-            errors = self._fetcher.fetch([oid for oid in wait.ids if not self._is_here(oid)])
+            errors = self._fetcher.fetch(self._missing(wait.ids))
         except Exception as error:
             _log.exception("a fetch failed")
             errors = [EntrepotError(f"the gateway failed: {type(error).__name__}: {error}; see its log")]

@@ -126,10 +126,8 @@ class PackingSender:
         Returns:
             the prefix of the frame's meta, and its payload; None: it is to be sent as it is.
         """
-        if not self._codecs or not 0 < nbytes <= MAX_UNPACKED_BYTES:
-            return None
-        rate = self._link.delivery_rate(KNOWN_AFTER_BYTES)
-        if rate is None or rate >= SLOW_LINK:
+        rate = self._slow_rate(nbytes)
+        if rate is None:
             return None  # the choice stays: a burst into empty buffers looks like a fast link
         joined = views[0] if len(views) == 1 else memoryview(b"".join(views))
         if self._pieces_to_trial == 0 or rate < self._rate_at_trial / 2:
@@ -140,6 +138,17 @@ class PackingSender:
             return None
         packed, _ = _packed(self._chosen, joined)
         return None if packed.nbytes >= nbytes else (_PREFIX.pack(self._chosen, nbytes, crc), packed)
+
+    def may_pack(self, nbytes: int) -> bool:
+        """Whether :meth:`pack` would look at a piece of so many bytes at all."""
+        return self._slow_rate(nbytes) is not None
+
+    def _slow_rate(self, nbytes: int) -> float | None:
+        """The link's rate in bytes per second, if it may be slower than a codec; None: pieces are sent as they are."""
+        if not self._codecs or not 0 < nbytes <= MAX_UNPACKED_BYTES:
+            return None
+        rate = self._link.delivery_rate(KNOWN_AFTER_BYTES)
+        return None if rate is None or rate >= SLOW_LINK else rate
 
     def _try_all(self, joined: memoryview, rate: float, crc: int) -> tuple[bytes, memoryview] | None:
         best, best_rate = None, WORTH * rate

@@ -6,9 +6,12 @@ The gateway provides both; ``store_endpoints`` has them for a store. All methods
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from entrepot.errors import EntrepotError
+
+if TYPE_CHECKING:
+    from entrepot import _core
 
 
 class Wanted(NamedTuple):
@@ -88,6 +91,16 @@ class SourceObject(Protocol):
         ...
 
     @property
+    def nbytes(self) -> int:
+        """Size of its buffers in bytes."""
+        ...
+
+    @property
+    def pinned(self) -> _core.Object:
+        """The object itself, for what the extension does with many of them at a time."""
+        ...
+
+    @property
     def buffers(self) -> Sequence[memoryview]:
         """Its buffers: contiguous bytes."""
         ...
@@ -112,6 +125,10 @@ class ObjectSource(Protocol):
             ObjectLost: it was, and its bytes are gone, with the reason; CorruptData if they are damaged.
             EntrepotError: anything else that prevents reading it. The peer gets the same error.
         """
+        ...
+
+    def open_present(self, wanted: Sequence[Wanted]) -> Sequence[SourceObject | None]:
+        """Pin those of several objects that can be pinned without waiting, at once; None: :meth:`open` has to do it."""
         ...
 
 

@@ -27,7 +27,7 @@ from entrepot_cluster.transport.links import Link
 from entrepot_cluster.transport.peer import PeerConnections
 from entrepot_cluster.transport.work import Announced, Arriving, Batch, Chunk, Piece, Transfer, WorkQueue, damaged
 
-CHUNK_OBJECTS = 64  # in one request
+CHUNK_OBJECTS = 256  # in one request
 REQUESTS_AHEAD = 2  # on each connection: while the answer to one arrives, the peer has the next
 ATTEMPTS = 2
 

@@ -39,6 +39,7 @@ _READ = struct.Struct(f"<{ID_BYTES}sQQQ")
 _RECORD = struct.Struct("<IBBHQIII")  # index, outcome, reserved, reserved, generation, tree bytes, buffers, CRC
 PREAMBLE_BYTES = _PREAMBLE.size
 HEADER_BYTES = _HEADER.size
+RECORD_BYTES = _RECORD.size
 
 
 class Kind(IntEnum):
@@ -66,6 +67,9 @@ class Outcome(IntEnum):
     INLINE = 0  # its bytes are in the frame
     LARGE = 1  # its bytes are to be read
     FAILED = 2  # instead of a tree, the error
+
+
+_OUTCOMES = tuple(Outcome)  # by number: faster than a call of the class for each record
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,26 +258,11 @@ def parse_records(meta: bytes | bytearray | memoryview, wanted: Sequence[Wanted]
     Raises:
         CorruptData: it does not parse, answers what was not asked, exceeds a limit or does not describe the payload.
     """
-    view, offset, inline_bytes = memoryview(meta), 0, 0
+    inline_bytes = 0
     records: list[Record] = []
-    while offset < len(view):
-        if len(view) - offset < _RECORD.size:
-            raise CorruptData("the record of an object is cut off")
-        index, outcome, _, _, generation, tree_bytes, count, crc = _RECORD.unpack_from(view, offset)
-        offset += _RECORD.size
+    for index, outcome, generation, tree, lengths, crc in _core.split_records(meta, MAX_TREE_BYTES, MAX_BUFFERS):
         if index >= len(wanted):
             raise CorruptData(f"the peer answered for object {index} of a request for {len(wanted)}")
-        if count > MAX_BUFFERS or tree_bytes > MAX_TREE_BYTES or outcome > Outcome.FAILED:
-            raise CorruptData(
-                f"the peer described an object by {count} buffers, {tree_bytes} bytes of tree and outcome {outcome}; "
-                f"at most {MAX_BUFFERS}, {MAX_TREE_BYTES} and {Outcome.FAILED.value}"
-            )
-        if len(view) - offset < 8 * count + tree_bytes:
-            raise CorruptData("the record of an object is cut off")
-        lengths = struct.unpack_from(f"<{count}Q", view, offset)
-        offset += 8 * count
-        tree = bytes(view[offset : offset + tree_bytes])
-        offset += tree_bytes
         if outcome == Outcome.FAILED:
             records.append(Record(index, Outcome.FAILED, None, 0, parse_error(tree)))
             continue
@@ -285,7 +274,7 @@ def parse_records(meta: bytes | bytearray | memoryview, wanted: Sequence[Wanted]
             raise CorruptData(f"the peer sent generation {generation} instead of {asked.generation}")
         inline_bytes += nbytes if outcome == Outcome.INLINE else 0
         header = ObjectHeader(asked.id, generation, tree, lengths)
-        records.append(Record(index, Outcome(outcome), header, crc, None))
+        records.append(Record(index, _OUTCOMES[outcome], header, crc, None))
     if inline_bytes != payload_bytes:
         raise CorruptData(f"objects of {inline_bytes} bytes were described, and {payload_bytes} bytes announced")
     return records

@@ -14,7 +14,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from entrepot import _core
 from entrepot.errors import CorruptData, EntrepotError, StoreUnavailable, Timeout
 
 from entrepot_cluster.transport.frames import (
@@ -27,11 +29,15 @@ from entrepot_cluster.transport.frames import (
 )
 from entrepot_cluster.transport.security import close_after_reading, tls_refusal
 
+if TYPE_CHECKING:
+    from entrepot_cluster.transport.endpoints import SourceObject
+
 DEFAULT_PROGRESS_SECONDS = 10.0
 _MOST_BUFFERS = 1000  # the kernel takes 1024 in one call
 _JOINED_BYTES = 64 << 10  # up to this size, TLS gets buffers joined
 _TCP_INFO_BYTES = 168  # of the kernel's struct tcp_info, up to the end of tcpi_delivery_rate
 _ACKED, _DELIVERY_RATE = 120, 160  # offsets of tcpi_bytes_acked and tcpi_delivery_rate in it, 64 bits each
+_APP_LIMITED = 7  # offset of the byte whose lowest bit is tcpi_delivery_rate_app_limited
 
 
 class Link:
@@ -76,6 +82,18 @@ class Link:
                 self._send_tls(buffers)
             else:
                 self._send_plain(buffers)
+        except (BlockingIOError, TimeoutError) as error:
+            raise Timeout(f"{self.peer} has not read a byte for {self.progress_seconds:g} s") from error
+        except OSError as error:
+            raise self._ended(error) from error
+
+    def send_objects(self, head: bytes, objects: Sequence[SourceObject]) -> None:
+        """Send a frame whose payload is the buffers of objects; as :meth:`send`."""
+        if self._tls:
+            self.send([head, *(buffer for each in objects for buffer in each.buffers)])
+            return
+        try:
+            self.sent_bytes += _core.send_objects(self._socket.fileno(), head, [each.pinned for each in objects])
         except (BlockingIOError, TimeoutError) as error:
             raise Timeout(f"{self.peer} has not read a byte for {self.progress_seconds:g} s") from error
         except OSError as error:
@@ -196,13 +214,16 @@ class Link:
         """Bytes per second that have lately reached the peer, as the kernel measures it.
 
         Returns:
-            None: not known yet, because the peer has confirmed less than ``known_after_bytes``, or the kernel is older.
+            None: not known, because the peer has confirmed less than ``known_after_bytes``, there was too little to
+            send to measure it, or the kernel is older.
         """
         try:
             values = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         except OSError:
             return None  # it has ended; whoever sends next finds out why
         if len(values) < _TCP_INFO_BYTES or struct.unpack_from("@Q", values, _ACKED)[0] < known_after_bytes:
+            return None
+        if values[_APP_LIMITED] & 1:
             return None
         return float(struct.unpack_from("@Q", values, _DELIVERY_RATE)[0]) or None
 

@@ -25,6 +25,7 @@ from entrepot_cluster.transport.endpoints import (
 from entrepot_cluster.transport.frames import (
     MAX_BUFFERS,
     MAX_TREE_BYTES,
+    RECORD_BYTES,
     Kind,
     Outcome,
     field,
@@ -43,6 +44,7 @@ from entrepot_cluster.transport.pins import PinnedObjects
 INLINE_BYTES = 256 << 10  # an object up to this size is sent at once; a larger one is read in pieces
 BATCH_BYTES = 1 << 20  # of payload, after which an OBJECTS frame is sent
 BATCH_BUFFERS = 512
+OPENED_AT_ONCE = 256  # objects of a request; what a client asks for in one
 PIECE_BYTES = 512 << 10  # of one PIECE frame: its checksum is computed and checked while it is in the CPU's cache
 MAX_READ_BYTES = 1 << 30
 MAX_PULL = 4096
@@ -148,24 +150,46 @@ class ServerConnection:
 
     def _fetch(self, request: int, wanted: Sequence[Wanted]) -> None:
         batch = _Batch()
-        source = self._services.source
         try:
-            for index, item in enumerate(wanted):
-                self._working_since = time.monotonic()  # as _working() does, which would take longer than opening
-                try:
-                    opened = source.open(item.id, item.generation)
-                except EntrepotError as error:
-                    batch.add_failure(index, error)
-                else:
-                    batch.add(index, item.id, opened)
-                self._working_since = None
-                if batch.full:
-                    self._send(batch.frame(request, self._packing, last=False))
-                    batch.clear()
-            self._send(batch.frame(request, self._packing, last=True))
+            for begin in range(0, len(wanted), OPENED_AT_ONCE):
+                part = wanted[begin : begin + OPENED_AT_ONCE]
+                with self._working():
+                    present = self._services.source.open_present(part)
+                for index, (item, opened) in enumerate(zip(part, present, strict=True), begin):
+                    if opened is None:
+                        self._open(index, item, batch)
+                    else:
+                        batch.add(index, item.id, opened)
+                    if batch.full:
+                        self._send_batch(batch, request, last=False)
+            self._send_batch(batch, request, last=True)
         finally:
-            self._working_since = None
             batch.clear()
+
+    def _open(self, index: int, item: Wanted, batch: _Batch) -> None:
+        """Open an object for which that may take a while."""
+        try:
+            with self._working():
+                opened = self._services.source.open(item.id, item.generation)
+        except EntrepotError as error:
+            batch.add_failure(index, error)
+        else:
+            batch.add(index, item.id, opened)
+
+    def _send_batch(self, batch: _Batch, request: int, *, last: bool) -> None:
+        """Send an OBJECTS frame, and unpin what was sent."""
+        meta, crc = batch.describe()
+        packing, nbytes = self._packing, batch.nbytes
+        views = [view for each in batch.inline for view in each.buffers] if packing.may_pack(nbytes) else []
+        if views and (packed := packing.pack(views, nbytes, crc)):
+            prefix, payload = packed
+            head = pack_head(Kind.OBJECTS, request, prefix + meta, last=last, packed=True, payload_bytes=payload.nbytes)
+            self._send([head, payload])
+        else:
+            head = pack_head(Kind.OBJECTS, request, meta, last=last, payload_bytes=nbytes)
+            with self._sending:
+                self._link.send_objects(head, batch.inline)
+        batch.clear()
 
     def _read(self, request: int, oid: bytes, generation: int, offset: int, length: int) -> None:
         services = self._services
@@ -244,62 +268,61 @@ def _held(item: Held | None) -> list[int] | None:
 
 
 class _Batch:
-    """Records and bytes of the next OBJECTS frame."""
+    """Objects of the next OBJECTS frame.
+
+    Attributes:
+        inline: those whose bytes are in the frame, in their order.
+        nbytes: how many these are.
+    """
 
     def __init__(self) -> None:
-        self._records: list[bytes] = []
-        self._buffers: list[memoryview] = []
-        self._opened: list[SourceObject] = []
+        self.inline: list[SourceObject] = []
+        self.nbytes = 0
+        self._items: list[tuple[int, _core.Object, bytes]] = []  # the same as inline, for their records
+        self._records: list[bytes] = []  # of the other objects
         self._meta_bytes = 0
-        self._nbytes = 0
-        self._crc = 0  # of the payload
+        self._buffers = 0
 
     @property
     def full(self) -> bool:
         """Whether it should be sent before anything else is added."""
-        return self._nbytes >= BATCH_BYTES or len(self._buffers) >= BATCH_BUFFERS or self._meta_bytes >= BATCH_BYTES
+        return self.nbytes >= BATCH_BYTES or self._buffers >= BATCH_BUFFERS or self._meta_bytes >= BATCH_BYTES
 
     def add(self, index: int, oid: bytes, opened: SourceObject) -> None:
-        self._opened.append(opened)
-        tree, buffers = opened.tree, opened.buffers
-        header = ObjectHeader(oid, opened.generation, tree, tuple([buffer.nbytes for buffer in buffers]))
-        if len(tree) > MAX_TREE_BYTES or len(buffers) > MAX_BUFFERS:
+        tree, pinned, nbytes = opened.tree, opened.pinned, opened.nbytes
+        count = pinned.buffer_count
+        if len(tree) > MAX_TREE_BYTES or count > MAX_BUFFERS:
+            opened.close()
             error = InvalidArgument(
-                f"the metadata of object {oid.hex()}, {len(tree)} bytes and {len(buffers)} buffers, is too large to be "
+                f"the metadata of object {oid.hex()}, {len(tree)} bytes and {count} buffers, is too large to be "
                 f"sent; at most {MAX_TREE_BYTES} and {MAX_BUFFERS}"
             )
             self.add_failure(index, error)
-            return
-        nbytes = header.nbytes
-        if nbytes > INLINE_BYTES:
-            self._add_record(pack_record(index, Outcome.LARGE, header, 0))
-            return
-        for buffer in buffers:
-            self._crc = _core.crc32c(buffer, self._crc)
-        self._add_record(pack_record(index, Outcome.INLINE, header, self._crc))
-        self._buffers += buffers
-        self._nbytes += nbytes
+        elif nbytes > INLINE_BYTES:
+            lengths = tuple([buffer.nbytes for buffer in opened.buffers])
+            opened.close()
+            self._add_record(pack_record(index, Outcome.LARGE, ObjectHeader(oid, opened.generation, tree, lengths), 0))
+        else:
+            self.inline.append(opened)
+            self._items.append((index, pinned, tree))
+            self._buffers += count
+            self._meta_bytes += RECORD_BYTES + 8 * count + len(tree)
+            self.nbytes += nbytes
 
     def add_failure(self, index: int, error: EntrepotError) -> None:
         self._add_record(pack_failure(index, error))
 
-    def frame(self, request: int, packing: PackingSender, *, last: bool) -> list[bytes | memoryview]:
-        meta = b"".join(self._records)
-        if packed := packing.pack(self._buffers, self._nbytes, self._crc):
-            prefix, payload = packed
-            nbytes = payload.nbytes
-            return [
-                pack_head(Kind.OBJECTS, request, prefix + meta, last=last, packed=True, payload_bytes=nbytes),
-                payload,
-            ]
-        return [pack_head(Kind.OBJECTS, request, meta, last=last, payload_bytes=self._nbytes), *self._buffers]
+    def describe(self) -> tuple[bytes, int]:
+        """The records of all objects, and the CRC-32C of the payload."""
+        inline, crc = _core.pack_inline_records(self._items, 0)
+        return b"".join([*self._records, inline]), crc
 
     def clear(self) -> None:
         """Unpin what was sent."""
-        self._buffers = []
-        for opened in self._opened:
+        for opened in self.inline:
             opened.close()
-        self._records, self._opened, self._meta_bytes, self._nbytes, self._crc = [], [], 0, 0, 0
+        self.inline, self._items, self._records = [], [], []
+        self.nbytes = self._meta_bytes = self._buffers = 0
 
     def _add_record(self, record: bytes) -> None:
         self._records.append(record)

@@ -9,9 +9,10 @@ from entrepot import raw_objects
 from entrepot.errors import EntrepotError, ObjectNotFound
 from entrepot.ids import ObjectID
 
-from entrepot_cluster.transport.endpoints import ObjectHeader, Reception
+from entrepot_cluster.transport.endpoints import ObjectHeader, Reception, Wanted
 
 if TYPE_CHECKING:
+    from entrepot import _core
     from entrepot._store.store import Store
 
 WAIT_SECONDS = 4.0  # less than half of what a peer waits for progress
@@ -36,25 +37,49 @@ class StoreSource:
             )
         return PinnedObject(raw_object)
 
+    def open_present(self, wanted: Sequence[Wanted]) -> list[PinnedObject | None]:
+        """Pin what is in memory; see :class:`~entrepot_cluster.transport.endpoints.ObjectSource`."""
+        present = raw_objects.read_present(self._store, [ObjectID(item.id) for item in wanted])
+        return [
+            PinnedObject(raw) if raw is not None and item.generation in (None, raw.generation) else None
+            for item, raw in zip(wanted, present, strict=True)
+        ]
+
 
 class PinnedObject:
     """An object of a store, pinned until :meth:`close`.
 
     Attributes:
-        generation, buffers: as stored.
+        generation: as stored.
         tree: what is sent as its tree; as stored, unless whoever sends it replaces it.
     """
 
-    __slots__ = ("buffers", "generation", "tree")
+    __slots__ = ("_raw_object", "generation", "tree")
 
     def __init__(self, raw_object: raw_objects.RawObject) -> None:
         self.generation = raw_object.generation
         self.tree = raw_object.tree
-        self.buffers: list[memoryview] = raw_object.buffers  # each keeps the pin
+        self._raw_object: raw_objects.RawObject | None = raw_object  # keeps the pin
+
+    @property
+    def pinned(self) -> _core.Object:
+        """The object itself."""
+        assert self._raw_object is not None
+        return self._raw_object.pinned
+
+    @property
+    def nbytes(self) -> int:
+        """Size of its buffers in bytes."""
+        return self.pinned.nbytes
+
+    @property
+    def buffers(self) -> list[memoryview]:
+        """Its buffers, as stored; none once it is closed. Each keeps the pin."""
+        return [] if self._raw_object is None else self._raw_object.buffers
 
     def close(self) -> None:
         """Unpin it. Idempotent."""
-        self.buffers = []
+        self._raw_object = None
 
 
 class StoreSink:

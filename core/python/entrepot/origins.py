@@ -8,8 +8,9 @@ nothing about an object that replaces the copy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _KEY = "entrepot.origin:"
 _ALIAS_KEY = "entrepot.life:"
 _MAX_LIVES = 16
+_REMEMBERED_IDS = 4096  # of records: reading a copy needs the same one several times
 INTENDED = 0  # in place of a generation: a copy is about to be sealed
 INTENDED_ALIAS = (1 << 64) - 1  # the same, under an ID that nothing but this copy can have
 _RECORD_BEGINS = b"\x95"  # msgpack: a list of five
@@ -59,14 +61,14 @@ class Origin:
 
 def record_of(store: Store, oid: ObjectID, origin: Origin) -> raw_objects.SmallObject:
     """Return the record for a copy in a store's session, to be put with ``replace=True``."""
-    lives = [list(life) for life in origin.lives[:_MAX_LIVES]]
+    lives = origin.lives[:_MAX_LIVES]  # tuples, which are packed as lists
     data = cast("bytes", msgpack.packb([origin.generation, lives, int(origin.role), origin.replicas, oid.binary]))
     return raw_objects.SmallObject(record_id(store.scope, store.session_name, oid), inline_bytes.tree_of(data), ())
 
 
 def intention_of(store: Store, oid: ObjectID, origin: Origin) -> raw_objects.SmallObject:
     """Return the record to be put before a copy is sealed; ``origin.generation``: INTENDED or INTENDED_ALIAS."""
-    return replace(record_of(store, oid, origin), replace=True)
+    return record_of(store, oid, origin)._replace(replace=True)
 
 
 def recorded_copy(store: Store, candidate: ObjectID, place: tuple[str, str]) -> tuple[ObjectID, Origin] | None:
@@ -119,15 +121,17 @@ def copy_of(store: Store, oid: ObjectID, life: Life, place: tuple[str, str] | No
         place: scope and session. Default: the store's own session.
     """
     place = place or (store.scope, store.session_name)
-    for candidate in (oid, alias(oid, life, place)):
-        origin = origin_of(store, candidate, place)
-        if (
-            origin is not None
-            and life in origin.lives
-            and raw_objects.generation_of(store, candidate) == origin.generation
-        ):
-            return candidate
-    return None
+    if _is_copy(store, oid, life, place):
+        return oid
+    other = alias(oid, life, place)
+    return other if _is_copy(store, other, life, place) else None
+
+
+def _is_copy(store: Store, candidate: ObjectID, life: Life, place: tuple[str, str]) -> bool:
+    origin = origin_of(store, candidate, place)
+    return (
+        origin is not None and life in origin.lives and raw_objects.generation_of(store, candidate) == origin.generation
+    )
 
 
 def alias(oid: ObjectID, life: Life, place: tuple[str, str]) -> ObjectID:
@@ -135,6 +139,7 @@ def alias(oid: ObjectID, life: Life, place: tuple[str, str]) -> ObjectID:
     return ObjectID.derive(*place, f"{_ALIAS_KEY}{life.instance}:{life.generation}:{oid}")
 
 
+@lru_cache(_REMEMBERED_IDS)
 def record_id(scope: str, session: str, oid: ObjectID) -> ObjectID:
     """Return the ID of the record beside a copy in a session of a scope."""
     return ObjectID.derive(scope, session, f"{_KEY}{oid}")

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrepot._client.arguments import checked_text
 from entrepot._client.info import PutResult
@@ -28,6 +28,7 @@ SMALL_BYTES = 16 << 10  # up to this size, a payload travels in the message that
 PUT_WAIT_SECONDS = 30.0
 SHARED_FROM_BYTES = 64 << 10  # from this size on, a buffer has pages of its own, and several objects may refer to it
 _ALIGN = 64
+_PORTION_BYTES = 256 << 10  # of small objects in one request: whoever puts many copies waits for the daemon less often
 
 
 class RawObject:
@@ -37,16 +38,24 @@ class RawObject:
         id: its ID.
         generation: which version of that ID.
         tree: its packed tree.
-        buffers: its buffers, read-only, in shared memory.
+        pinned: the object, as the extension passes it on.
     """
 
-    __slots__ = ("buffers", "generation", "id", "tree")
+    __slots__ = ("_buffers", "generation", "id", "pinned", "tree")
 
     def __init__(self, oid: ObjectID, raw: _core.Object) -> None:
         self.id = oid
         self.generation = raw.generation
         self.tree = raw.tree
-        self.buffers = [memoryview(raw.buffer(index, 0)) for index in range(raw.buffer_count)]
+        self.pinned = raw
+        self._buffers: list[memoryview] | None = None
+
+    @property
+    def buffers(self) -> list[memoryview]:
+        """Its buffers, read-only, in shared memory; made when they are first asked for."""
+        if self._buffers is None:
+            self._buffers = [memoryview(self.pinned.buffer(index, 0)) for index in range(self.pinned.buffer_count)]
+        return self._buffers
 
     @property
     def type(self) -> str:
@@ -75,8 +84,7 @@ class ObjectEntry:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SmallObject:
+class SmallObject(NamedTuple):
     """An object of at most ``SMALL_BYTES``, to be put.
 
     Attributes:
@@ -154,6 +162,17 @@ def generation_of(store: Store, oid: ObjectID) -> int | None:
     return store._raw().generation_of(oid.binary)  # pyright: ignore[reportPrivateUsage]
 
 
+def generations_of(store: Store, oids: Sequence[ObjectID]) -> list[int | None]:
+    """Return :func:`generation_of` of several objects, in one request for those that are not in memory."""
+    return store._raw().generations_of([oid.binary for oid in oids])  # pyright: ignore[reportPrivateUsage]
+
+
+def read_present(store: Store, oids: Sequence[ObjectID]) -> list[RawObject | None]:
+    """Read those of several objects that are in memory, without waiting; None: :func:`read` says what it is."""
+    found = store._raw().pin_present([oid.binary for oid in oids])  # pyright: ignore[reportPrivateUsage]
+    return [None if raw is None else RawObject(oid, raw) for oid, raw in zip(oids, found, strict=True)]
+
+
 def discard(store: Store, oid: ObjectID) -> None:
     """Delete an object from the store only, not from its durable tier."""
     store._raw().delete([oid.binary])  # pyright: ignore[reportPrivateUsage]
@@ -188,7 +207,7 @@ def put_small(
     replace: bool = False,
     wait_seconds: float = PUT_WAIT_SECONDS,
 ) -> list[PutResult]:
-    """Copy objects into the store and seal them, in one round trip for each 8 MiB of metadata.
+    """Copy objects into the store and seal them; small ones in one round trip for each 256 KiB.
 
     Args:
         store: the session that they belong to.
@@ -213,7 +232,7 @@ def put_small(
         )
         for small_object in objects
     ]
-    sealed = store._raw().put(items, wait_seconds)  # pyright: ignore[reportPrivateUsage]
+    sealed = store._raw().put(items, wait_seconds, _PORTION_BYTES)  # pyright: ignore[reportPrivateUsage]
     return [
         PutResult(small_object.id, generation, nbytes + inlined_bytes(small_object.tree), existed)
         for small_object, (_, generation, existed, nbytes) in zip(objects, sealed, strict=True)

@@ -38,15 +38,17 @@ PyClient* connect(const std::string& path, const std::string& label, const std::
   return connected.release();
 }
 
+constexpr std::uint64_t kPortionBytes = 16U << 10;
 // Small values are put in portions: what a portion needs stays in the processor's caches, is memory that malloc has at
 // hand, and fits into the connection's ring; for thousands of values at once none of it is true.
 class Portion {
  public:
+  explicit Portion(std::uint64_t bytes) : room_(bytes) {}
   // Adds the item that `make` returns. False: the portion is full. What is not small is never a reason to end a portion,
   // so that memory is leased for all that follow at once.
   template <class Make>
   [[nodiscard]] bool add(Make&& make) {
-    if (is_small_ && bytes_ >= kBytes) return false;
+    if (is_small_ && bytes_ >= room_) return false;
     const PutItem& item = items_.emplace_back(make(exports_));
     const std::uint64_t payload = payload_bytes(item);
     is_small_ = is_small_ && payload <= kInlineMaxBytes;
@@ -56,11 +58,11 @@ class Portion {
   [[nodiscard]] std::vector<PutItem>& items() { return items_; }
 
  private:
-  static constexpr std::uint64_t kBytes = 16U << 10;
   static constexpr std::uint64_t kItemBytes = 100;  // of a request beside tree and payload, about
 
   Exports exports_;
   std::vector<PutItem> items_;
+  std::uint64_t room_;
   std::uint64_t bytes_ = 0;
   bool is_small_ = true;
 };
@@ -68,11 +70,12 @@ class Portion {
 // Puts `count` values; `make(i, exports)` returns the item of one, and `sealed(i, result, item)` gets what became of it.
 // Raises the error of the first that failed; the others are stored all the same.
 template <class Make, class Sealed>
-void put_in_portions(PyClient& client, std::size_t count, double timeout, Make&& make, Sealed&& sealed) {
+void put_in_portions(PyClient& client, std::size_t count, double timeout, std::uint64_t portion_bytes, Make&& make,
+                     Sealed&& sealed) {
   const Wait wait(milliseconds(timeout));  // for all of them together
   Status failure;
   for (std::size_t begin = 0; begin < count;) {
-    Portion portion;
+    Portion portion(portion_bytes);
     for (std::size_t i = begin; i < count; ++i) {
       if (!portion.add([&](Exports& exports) { return make(i, exports); })) break;
     }
@@ -94,10 +97,10 @@ void put_in_portions(PyClient& client, std::size_t count, double timeout, Make&&
   if (!failure.is_ok()) raise(failure);
 }
 
-std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout) {
+std::vector<Sealed> put(PyClient& client, const nb::list& items, double timeout, std::uint64_t portion_bytes) {
   std::vector<Sealed> done(items.size());
   put_in_portions(
-      client, items.size(), timeout,
+      client, items.size(), timeout, portion_bytes,
       [&](std::size_t i, Exports& exports) { return item_from(nb::cast<nb::tuple>(items[i]), exports); },
       [&](std::size_t i, const PutResult& result, const PutItem& item) {
         done[i] = sealed(result, payload_bytes(item));
@@ -116,7 +119,7 @@ bool put_small_many(PyClient& client, std::uint64_t session, const nb::bytes& id
       return false;
   }
   put_in_portions(
-      client, values.size(), timeout,
+      client, values.size(), timeout, kPortionBytes,
       [&](std::size_t i, Exports&) {
         PutItem item;
         std::memcpy(item.id.data(), ids.c_str() + i * sizeof(IdBytes), sizeof(IdBytes));
@@ -151,7 +154,7 @@ std::vector<ObjectPtr> get(PyClient& client, const std::vector<nb::bytes>& ids, 
 }
 
 void add_methods(nb::class_<PyClient>& cls) {
-  cls.def("put", &put, nb::arg("items"), nb::arg("timeout"))
+  cls.def("put", &put, nb::arg("items"), nb::arg("timeout"), nb::arg("portion_bytes") = kPortionBytes)
       .def("put_small_many", &put_small_many, nb::arg("session"), nb::arg("ids"), nb::arg("values"),
            nb::arg("max_bytes"), nb::arg("timeout"))
       .def(
@@ -387,6 +390,7 @@ void add_client(nb::module_& module) {
   add_locality(cls);
   add_inline_objects(module, cls);
   add_object_builders(module, cls);
+  add_transfers(module, cls);
   module.def("connect", &connect, nb::arg("path"), nb::arg("label"), nb::arg("version"), nb::arg("connect_timeout"),
              nb::arg("reconnect_timeout"), nb::arg("start").none() = nb::none(),
              nb::arg("succeeded").none() = nb::none(), nb::rv_policy::take_ownership);

@@ -118,6 +118,9 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // Describes an object wherever its payload is, without reloading it. kObjectNotFound, kObjectLost.
   [[nodiscard]] Result<ObjectTree> tree(const IdBytes& id, const Interrupt& interrupt);
   [[nodiscard]] Result<std::optional<std::uint32_t>> generation_of(const IdBytes& id, const Interrupt& interrupt);
+  // The same for several, in one request for those that the directory does not show in memory.
+  [[nodiscard]] Result<std::vector<std::optional<std::uint32_t>>> generations_of(std::span<const IdBytes> ids,
+                                                                                 const Interrupt& interrupt);
   // Which of them the store has or knows what became of, in memory or on disk.
   [[nodiscard]] Result<std::vector<bool>> exist(std::span<const IdBytes> ids, const Interrupt& interrupt);
   // Returns one result per item; each item is stored completely or not at all.

@@ -159,6 +159,32 @@ Result<std::optional<std::uint32_t>> Client::generation_of(const IdBytes& id, co
   return std::optional<std::uint32_t>();
 }
 
+Result<std::vector<std::optional<std::uint32_t>>> Client::generations_of(std::span<const IdBytes> ids,
+                                                                         const Interrupt& interrupt) {
+  RETURN_IF_ERROR(connection());
+  std::vector<std::optional<std::uint32_t>> generations(ids.size());
+  std::vector<std::size_t> unknown;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    generations[i] = pinned_->generation_of(ids[i]);
+    if (!generations[i]) unknown.push_back(i);
+  }
+  for (std::size_t done = 0; done < unknown.size(); done += kMaxBatch) {
+    const auto part = std::span(unknown).subspan(done, std::min<std::size_t>(kMaxBatch, unknown.size() - done));
+    LookupRequest request;
+    for (const std::size_t i : part)
+      request.ids.push_back(ids[i]);
+    ASSIGN_OR_RETURN(const LookupReply reply,
+                     request_reply<LookupReply>(MessageType::kLookup, request, wait_options(0, interrupt)));
+    if (reply.results.size() != part.size()) {
+      return Status(Code::kInternal, "the daemon's response to a lookup is too short");
+    }
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      if (reply.results[i].code == Code::kOk) generations[part[i]] = reply.results[i].generation;
+    }
+  }
+  return generations;
+}
+
 Result<std::vector<bool>> Client::exist(std::span<const IdBytes> ids, const Interrupt& interrupt) {
   RETURN_IF_ERROR(connection());
   std::vector<bool> existing(ids.size());
