@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NewType, cast
 
 from entrepot.codec import CopyMode
 from entrepot.errors import InvalidArgument, ObjectNotFound, UnsupportedType
@@ -27,6 +27,7 @@ from entrepot_io.connections import session_store
 from entrepot_io.keys import kedro_key, object_name
 from entrepot_io.sessions import SCOPE_SESSION
 from entrepot_io.settings import resolve
+from entrepot_io.table_info import table_info
 from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
 from kedro.io import AbstractDataset, Version
@@ -34,6 +35,7 @@ from kedro.io import AbstractDataset, Version
 from entrepot_kedro.compat.call_stack import find_catalog_entry
 from entrepot_kedro.compat.datasets import declare_ephemeral
 from entrepot_kedro.policy import policy_registry
+from entrepot_kedro.values.load_arguments import parse_load_arguments
 from entrepot_kedro.values.process_session import register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
 from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
@@ -70,6 +72,8 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
             then 24 hours.
         locality_set: name of the value's locality set, or a mapping of ``name`` and attributes, such as
             ``reading: loop_sequential``; unset: the session's default set.
+        load_args: ``as``, the form in which a table or array is loaded, whatever was saved (``pandas``, ``polars``,
+            ``polars.lazy``, ``arrow``, ``arrow.reader`` or ``numpy``), and ``columns``, a list of a table's columns.
         version: supplied by a catalog for ``versioned: true``. Versions outlive runs.
         metadata: anything, for other tools.
 
@@ -87,6 +91,7 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
         copy: str | None = None,
         session_ttl: float | str | None = None,
         locality_set: str | dict[str, Any] | None = None,
+        load_args: dict[str, Any] | None = None,
         version: Version | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
@@ -108,6 +113,7 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
         self.metadata = metadata
         self.run_info: RunInfo | None = None
         self._locality_set = parse_usage_hints(locality_set)
+        self._load_arguments = parse_load_arguments(load_args)
         self._name = plain_name(name)
         self._form = form_of(name)
         self._owner_pid = os.getpid()
@@ -128,17 +134,19 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
         declare_ephemeral(self, self._session.ends_with_run)
 
     def load(self) -> Any:
-        """Return the value, of the type that was saved; read-only unless ``copy`` says otherwise.
+        """Return the value, of the type that was saved unless ``load_args`` says otherwise; read-only unless ``copy``
+        does.
 
         Raises:
-            DatasetError: caused by ``ObjectNotFound`` or ``ObjectLost`` if the value is missing, or by
+            DatasetError: caused by ``ObjectNotFound`` or ``ObjectLost`` if the value is missing, by
+                ``UnsupportedType`` or ``InvalidArgument`` if it has no such form or columns, or by
                 ``StoreUnavailable`` if the store cannot be reached.
         """
         if self._memory_value is not _NOTHING:
-            return self._memory_value
+            return self._load_arguments.apply(self._memory_value)
         binding = policy_registry.active()
         value = self.read_direct() if binding is None else binding.load(self)
-        return convert_to_form(value, self._form) if self._form else value
+        return self._load_arguments.apply(convert_to_form(value, self._form) if self._form else value)
 
     def save(self, data: Any) -> None:
         """Save a value. It replaces the value of an earlier attempt, except for versions, which are written once.
@@ -159,6 +167,25 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
                 raise
             self.drop()  # of an earlier attempt's value
             self._memory_value = data
+
+    def preview(self, nrows: int = 5) -> dict[str, Any]:
+        """Return the first rows of a table, for Kedro-Viz; empty for other values, and if there is none.
+
+        Args:
+            nrows: how many.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
+        if not self._exists():
+            return {}
+        info = table_info(self._load_arguments.apply(self.read_direct()), nrows)
+        if info is None:
+            return {}
+        return {"index": list(range(len(info.head))), "columns": info.head_columns, "data": info.head}
+
+    # Kedro-Viz looks at the annotation itself, and shows a table for one of this name.
+    preview.__annotations__["return"] = NewType("TablePreview", dict)
 
     def _exists(self) -> bool:
         if self._memory_value is not _NOTHING:
@@ -267,6 +294,7 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
             "session": self._session.name,
             "address": self.address,
             "copy": self.copy_mode,
+            "load_args": self._load_arguments.describe(),
             "locality_set": None if self._locality_set is None else self._locality_set.name,
             "load_version": self._load_version,
             "save_version": self._save_version,

@@ -1,0 +1,62 @@
+"""``load_args`` of a catalog entry: in which form, and which columns of it, a value is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from entrepot.errors import InvalidArgument
+from entrepot_io.conversions import FORMS, convert, select
+
+_ARGUMENTS = ("as", "columns")
+
+
+@dataclass(frozen=True)
+class LoadArguments:
+    """How a value is loaded.
+
+    Attributes:
+        form: one of ``entrepot_io.conversions.FORMS``; None: as it was saved.
+        columns: of a table; None: all.
+    """
+
+    form: str | None = None
+    columns: tuple[str, ...] | None = None
+
+    def describe(self) -> dict[str, Any] | None:
+        """Return them as a catalog has them; None: none."""
+        arguments = {"as": self.form, "columns": None if self.columns is None else list(self.columns)}
+        return {name: value for name, value in arguments.items() if value is not None} or None
+
+    def apply(self, value: Any) -> Any:
+        """Return a value as these ask for.
+
+        Raises:
+            UnsupportedType: it has no such form.
+            InvalidArgument: it has no such column, or no columns.
+        """
+        if self.form is not None:
+            return convert(value, self.form, columns=self.columns)
+        return value if self.columns is None else select(value, self.columns)
+
+
+def parse_load_arguments(setting: Mapping[str, Any] | None) -> LoadArguments:
+    """Parse ``load_args``.
+
+    Raises:
+        InvalidArgument: an argument or form that does not exist, or ``columns`` that are not a list of names.
+    """
+    if setting is None:
+        return LoadArguments()
+    for name in setting:
+        if name not in _ARGUMENTS:
+            raise InvalidArgument(f"load_args has no argument {name!r}, only {' and '.join(_ARGUMENTS)}")
+    form, columns = setting.get("as"), setting.get("columns")
+    if form is not None and form not in FORMS:
+        raise InvalidArgument(f"load_args: as must be one of {', '.join(FORMS)}, not {form!r}")
+    if columns is None:
+        return LoadArguments(form)
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not all(isinstance(c, str) for c in columns):
+        raise InvalidArgument(f"load_args: columns must be a list of names, not {columns!r}")
+    return LoadArguments(form, tuple(columns))

@@ -1,0 +1,83 @@
+"""``load_args`` of a catalog entry, and previews."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from entrepot.errors import InvalidArgument
+from entrepot_io.connections import close_all
+from entrepot_kedro import EntrepotDataset
+from kedro.io import DataCatalog, DatasetError
+
+FRAME = pd.DataFrame({"n": np.arange(100), "price": np.arange(100) / 2})
+
+
+@pytest.fixture(autouse=True)
+def _own_store(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    yield
+    close_all()
+
+
+def entry(**load_args: Any) -> DataCatalog:
+    return DataCatalog.from_config({"x": {"type": "entrepot_kedro.EntrepotDataset", "load_args": load_args}})
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        ("pandas", pd.DataFrame),
+        ("polars", pl.DataFrame),
+        ("polars.lazy", pl.LazyFrame),
+        ("arrow", pa.Table),
+        ("arrow.reader", pa.RecordBatchReader),
+        ("numpy", np.ndarray),
+    ],
+)
+def test_a_table_in_the_form_that_the_catalog_asks_for(form: str, kind: type) -> None:
+    catalog = entry(**{"as": form})
+    catalog.save("x", FRAME)
+    assert isinstance(catalog.load("x"), kind)
+
+
+def test_columns() -> None:
+    catalog = entry(columns=["price"])
+    catalog.save("x", FRAME)
+    assert list(catalog.load("x").columns) == ["price"]
+    catalog = entry(columns=["cost"], **{"as": "polars"})
+    catalog.save("x", FRAME)
+    with pytest.raises(DatasetError, match="no column 'cost', only 'n', 'price'"):
+        catalog.load("x")
+    catalog.save("x", "text")
+    with pytest.raises(DatasetError, match="is not a table"):
+        catalog.load("x")
+
+
+@pytest.mark.parametrize(
+    ("load_args", "message"),
+    [
+        ({"as": "spark"}, "as must be one of pandas, polars"),
+        ({"form": "pandas"}, "no argument 'form', only as and columns"),
+        ({"columns": "price"}, "columns must be a list of names, not 'price'"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_catalog(load_args: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        EntrepotDataset(name="x", load_args=load_args)
+
+
+def test_previews_are_tables_of_kedro_viz() -> None:
+    dataset = EntrepotDataset(name="x", load_args={"columns": ["price"]})
+    assert dataset.preview() == {}
+    dataset.save(FRAME)
+    assert dataset.preview(2) == {"index": [0, 1], "columns": ["price"], "data": [["0.0"], ["0.5"]]}
+    dataset = EntrepotDataset(name="y")
+    dataset.save({"not": "a table"})
+    assert dataset.preview() == {}
+    assert inspect.signature(dataset.preview).return_annotation.__name__ == "TablePreview"
