@@ -8,8 +8,9 @@ MAKEFLAGS += --no-print-directory
 JOBS ?= $(shell nproc)
 VENV := .venv
 VENV2 := .venv-pandas2
-# The environments of tests/environments, one for each lock file there.
-ENVIRONMENTS := $(patsubst tests/environments/%.lock,.venv-%/.developed,$(wildcard tests/environments/*.lock))
+# The environments of tests/environments, one for each lock file there. PyTorch's is large: a machine may go without.
+LOCKS := $(filter-out %/torch.lock,$(wildcard tests/environments/*.lock))
+ENVIRONMENTS := $(patsubst tests/environments/%.lock,.venv-%/.developed,$(LOCKS))
 PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Container images often set it. Without .pyc files, each of the many processes that the tests start compiles all of
@@ -50,11 +51,14 @@ $(VENV2)/.developed: requirements-pandas2.lock pyproject.toml | system-check
 $(ENVIRONMENTS): .venv-%/.developed: tests/environments/%.lock pyproject.toml | system-check
 	@bash tools/sync_environment.sh $*
 
+.venv-torch/.developed: tests/environments/torch.lock pyproject.toml | system-check
+	@timeout 600 bash tools/sync_environment.sh torch || echo "setup: no PyTorch on this machine: its tests are skipped" >&2
+
 # Plasma's own client, for tests/plasma; it has wheels for Python 3.11 and older only, and its tests are skipped elsewhere.
 .venv-plasma-client/.synced: tests/plasma/stock_client.lock | system-check
 	@bash tools/sync_venv.sh .venv-plasma-client tests/plasma/stock_client.lock && touch $@ || echo "setup: no Plasma client for this Python"
 
-environments: $(ENVIRONMENTS)  ## create the environments with other versions of NumPy, Arrow, pandas and Polars
+environments: $(ENVIRONMENTS) .venv-torch/.developed  ## create the environments with other versions of NumPy, Arrow, pandas and Polars, with JAX and with PyTorch (6 GB)
 
 build: setup  ## build the daemon and the extension, beside the Python sources
 	@bash tools/build.sh dev product $(JOBS)
@@ -68,7 +72,7 @@ test-fast: cpp-tests  ## C++ unit tests without sanitizers, and Python tests tha
 test: build $(VENV2)/.developed .venv-plasma-client/.synced  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
-test-exhaustive: cpp-tests environments .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, six other environments, whole benchmark runs
+test-exhaustive: cpp-tests environments .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, eight other environments, whole benchmark runs
 	@$(PY) tools/run_tests.py exhaustive --begin-within $(BEGIN_WITHIN)
 
 test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm
@@ -109,8 +113,8 @@ bench: build  ## compare with other stores and the machine's limits, about 35 mi
 bench-quick: build  ## compare with another commit, BENCH_AGAINST=REV (default: HEAD); report only
 	@$(PY) -m benchmarks quick --against $(BENCH_AGAINST) $(BENCH_ARGS)
 
-soak: build  ## random clients, kills and stops, checked against models; ENTREPOT_SOAK_SECONDS (600) for each store and a cluster
-	@ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak tests/cluster/gateway/test_random_faults.py -s
+soak: build  ## random clients, kills and stops, checked against models, ENTREPOT_SOAK_SECONDS (600) for each store and a cluster; growth, ENTREPOT_GROWTH_SECONDS (an hour)
+	@ENTREPOT_GROWTH_SECONDS=$${ENTREPOT_GROWTH_SECONDS:-$${ENTREPOT_SOAK_SECONDS:-3600}} ENTREPOT_SOAK_SECONDS=$${ENTREPOT_SOAK_SECONDS:-600} $(PY) -m pytest tests/soak tests/cluster/gateway/test_random_faults.py -s
 
 fuzz: setup  ## fuzz untrusted input with libFuzzer (needs clang) and Atheris; ENTREPOT_FUZZ_SECONDS (60) per target
 	@bash tools/fuzz.sh

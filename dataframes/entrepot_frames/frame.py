@@ -207,7 +207,7 @@ class Frame:
         return {column.name: column.to_numpy() for column in self.to_polars().rechunk()}
 
     def to_torch(self) -> dict[str, Any]:
-        """This rank's columns as PyTorch tensors, by DLPack where PyTorch can share the memory.
+        """This rank's columns as PyTorch tensors: copies, because tensors can be written and stored columns cannot.
 
         Raises:
             InvalidArgument: a column has nulls or is not numeric.
