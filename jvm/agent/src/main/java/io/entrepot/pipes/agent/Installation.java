@@ -17,6 +17,7 @@ import java.nio.file.FileSystems;
 import java.nio.file.Path;
 import java.util.Set;
 import net.bytebuddy.agent.builder.AgentBuilder;
+import net.bytebuddy.agent.builder.ResettableClassFileTransformer;
 import net.bytebuddy.asm.Advice;
 import net.bytebuddy.asm.AsmVisitorWrapper;
 import net.bytebuddy.description.method.MethodDescription;
@@ -45,10 +46,12 @@ public final class Installation {
         Class.forName(Streams.class.getName());
         Class.forName(PathOperations.class.getName());
         Class.forName(FileQuestions.class.getName());
+        Class.forName(Inputs.class.getName());
+        CloseOrder.opened();
         FileSystems.getDefault();
 
         FirstFailure failures = new FirstFailure();
-        new AgentBuilder.Default()
+        ResettableClassFileTransformer transformer = new AgentBuilder.Default()
                 .disableClassFormatChanges()
                 .with(AgentBuilder.RedefinitionStrategy.RETRANSFORMATION)
                 .with(AgentBuilder.InitializationStrategy.NoOp.INSTANCE)
@@ -68,7 +71,12 @@ public final class Installation {
                 .type(named(PROVIDER))
                 .transform((builder, type, loader, module, domain) -> provider(builder))
                 .installOn(instrumentation);
-        failures.report();
+        try {
+            failures.report();
+        } catch (IllegalStateException failed) {
+            transformer.reset(instrumentation, AgentBuilder.RedefinitionStrategy.RETRANSFORMATION);
+            throw failed;
+        }
     }
 
     private static DynamicType.Builder<?> input(DynamicType.Builder<?> builder) {

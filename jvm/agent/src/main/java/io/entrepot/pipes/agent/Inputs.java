@@ -1,0 +1,63 @@
+package io.entrepot.pipes.agent;
+
+import io.entrepot.pipes.client.PipeInput;
+import io.entrepot.pipes.client.Pipes;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Ends that read, as programs open and close them. Some look at the beginning of a file, close it, and open it again to
+ * read it: an end that is closed soon after its beginning waits for a while, and who opens the name next goes on with it.
+ *
+ * <pre>
+ * open ── close within the beginning ──▶ waiting ── open ──▶ open
+ *   │                                       └── 30 s, end of the program ──▶ closed: the reader gave up
+ *   └──── close later ─────────────────────────────────────────────────────▲
+ * </pre>
+ */
+public final class Inputs {
+    private static final long WAIT_SECONDS = 30;
+    private static final Map<String, PipeInput> WAITING = new HashMap<>(); // guarded by itself
+
+    private Inputs() {}
+
+    public static PipeInput open(String pipe) throws IOException {
+        PipeInput waiting;
+        synchronized (WAITING) {
+            waiting = WAITING.remove(pipe);
+        }
+        return waiting != null ? waiting : Pipes.openInput(pipe);
+    }
+
+    public static void close(PipeInput input) throws IOException {
+        PipeInput restarted = input.restart();
+        if (restarted == null) {
+            input.close();
+            return;
+        }
+        PipeInput replaced;
+        synchronized (WAITING) {
+            replaced = WAITING.put(input.pipe(), restarted);
+        }
+        if (replaced != null) { // of another worker of this process
+            replaced.close();
+        }
+        CompletableFuture.delayedExecutor(WAIT_SECONDS, TimeUnit.SECONDS).execute(() -> giveUp(input.pipe(), restarted));
+    }
+
+    private static void giveUp(String pipe, PipeInput input) {
+        synchronized (WAITING) {
+            if (!WAITING.remove(pipe, input)) {
+                return; // it was opened again
+            }
+        }
+        try {
+            input.close();
+        } catch (IOException error) {
+            System.err.println("entrepot: " + pipe + ": closing it failed: " + error);
+        }
+    }
+}
