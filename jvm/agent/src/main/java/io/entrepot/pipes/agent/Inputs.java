@@ -3,6 +3,8 @@ package io.entrepot.pipes.agent;
 import io.entrepot.pipes.client.PipeInput;
 import io.entrepot.pipes.client.Pipes;
 import java.io.IOException;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -20,14 +22,16 @@ import java.util.concurrent.TimeUnit;
  */
 public final class Inputs {
     private static final long WAIT_SECONDS = 30;
-    private static final Map<String, PipeInput> WAITING = new HashMap<>(); // guarded by itself
+    // Several, if several workers of the pipe are in this process.
+    private static final Map<String, Deque<PipeInput>> WAITING = new HashMap<>(); // guarded by itself
 
     private Inputs() {}
 
     public static PipeInput open(String pipe) throws IOException {
         PipeInput waiting;
         synchronized (WAITING) {
-            waiting = WAITING.remove(pipe);
+            Deque<PipeInput> all = WAITING.get(pipe);
+            waiting = all == null ? null : all.poll();
         }
         return waiting != null ? waiting : Pipes.openInput(pipe);
     }
@@ -38,19 +42,15 @@ public final class Inputs {
             input.close();
             return;
         }
-        PipeInput replaced;
         synchronized (WAITING) {
-            replaced = WAITING.put(input.pipe(), restarted);
-        }
-        if (replaced != null) { // of another worker of this process
-            replaced.close();
+            WAITING.computeIfAbsent(input.pipe(), pipe -> new ArrayDeque<>()).add(restarted);
         }
         CompletableFuture.delayedExecutor(WAIT_SECONDS, TimeUnit.SECONDS).execute(() -> giveUp(input.pipe(), restarted));
     }
 
     private static void giveUp(String pipe, PipeInput input) {
         synchronized (WAITING) {
-            if (!WAITING.remove(pipe, input)) {
+            if (!WAITING.get(pipe).remove(input)) {
                 return; // it was opened again
             }
         }

@@ -1,5 +1,6 @@
 package io.entrepot.pipes.agent;
 
+import static net.bytebuddy.matcher.ElementMatchers.isConstructor;
 import static net.bytebuddy.matcher.ElementMatchers.isNative;
 import static net.bytebuddy.matcher.ElementMatchers.named;
 import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
@@ -70,6 +71,12 @@ public final class Installation {
                 .transform((builder, type, loader, module, domain) -> file(builder))
                 .type(named(PROVIDER))
                 .transform((builder, type, loader, module, domain) -> provider(builder))
+                .type(named("org.apache.hadoop.fs.Path"))
+                .transform((builder, type, loader, module, domain) -> builder.visit(
+                        on(isConstructor().and(takesArguments(String.class)), HadoopAdvice.PipeIsFolder.class)))
+                .type(named("org.apache.spark.sql.catalyst.csv.UnivocityGenerator"))
+                .transform((builder, type, loader, module, domain) ->
+                        builder.visit(on(named("writeHeaders"), HadoopAdvice.WriteHeader.class)))
                 .installOn(instrumentation);
         try {
             failures.report();
@@ -139,10 +146,15 @@ public final class Installation {
     private static final class FirstFailure extends AgentBuilder.Listener.Adapter {
         private Throwable failure; // guarded by this
         private String type;
+        private boolean reported;
 
         @Override
         public synchronized void onError(
                 String typeName, ClassLoader loader, JavaModule module, boolean loaded, Throwable error) {
+            if (reported) { // of a library, which is loaded later
+                System.err.println("entrepot: " + typeName + " cannot be made to use pipes: " + error);
+                return;
+            }
             if (failure == null) {
                 failure = error;
                 type = typeName;
@@ -150,6 +162,7 @@ public final class Installation {
         }
 
         synchronized void report() {
+            reported = true;
             if (failure != null) {
                 throw new IllegalStateException("entrepot: " + type + " of this JVM cannot be made to use pipes", failure);
             }
