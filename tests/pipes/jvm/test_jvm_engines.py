@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ def result(process: subprocess.Popen[str], code: int = 0) -> str:
 
 
 def test_derby_opens_what_it_imports_twice(run_program: RunProgram, classes: Path, derby: Path) -> None:
-    java = ("java", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{derby}", "DerbyTable")
+    java = ("java", "-XX:TieredStopAtLevel=1", f"-Dderby.stream.error.file={os.devnull}", "-cp", f"{classes}:{derby}", "DerbyTable")
     importing, exporting = run_program(*java, "import", "db://table"), run_program(*java, "export", "db://table")
     result(exporting)
     assert [float(word) for word in result(importing).split()] == [ROWS, TOTAL]
@@ -36,7 +37,7 @@ def test_derby_opens_what_it_imports_twice(run_program: RunProgram, classes: Pat
 def test_an_export_of_derby_that_breaks_fails_its_reader(
     run_program: RunProgram, classes: Path, derby: Path, store: entrepot.Store
 ) -> None:
-    program = run_program("java", "-cp", f"{classes}:{derby}", "DerbyTable", "break", "db://breaks")
+    program = run_program("java", f"-Dderby.stream.error.file={os.devnull}", "-cp", f"{classes}:{derby}", "DerbyTable", "break", "db://breaks")
     source = open_import("db://breaks", store=store, timeout=120)
     with pytest.raises(StreamFailed, match="an exception left"):
         for _ in source:
