@@ -34,6 +34,16 @@ def test_derby_opens_what_it_imports_twice(run_program: RunProgram, classes: Pat
     assert [float(word) for word in result(importing).split()] == [ROWS, TOTAL]
 
 
+def test_derby_forgets_a_file_that_it_opened(
+    run_program: RunProgram, classes: Path, derby: Path, store: entrepot.Store
+) -> None:
+    words = ("java", f"-Dderby.stream.error.file={os.devnull}", "-cp", f"{classes}:{derby}", "DerbyTable")
+    program = run_program(*words, "import-header", "db://header")
+    with open_export("db://header", store=store, form="text", timeout=120) as export:
+        export.write_text(TEXT.encode())
+    assert [float(word) for word in result(program).split()] == [ROWS, TOTAL]
+
+
 def test_an_export_of_derby_that_breaks_fails_its_reader(
     run_program: RunProgram, classes: Path, derby: Path, store: entrepot.Store
 ) -> None:

@@ -249,6 +249,8 @@ public final class Files {
                     }
                 }
                 new FileInputStream(file).close();
+                InputStream forgotten = new FileInputStream(file);
+                forgotten.read(new byte[8192]);
                 try (FileChannel in = FileChannel.open(Path.of(file))) {
                     in.read(ByteBuffer.allocate(600_000));
                 }
