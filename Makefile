@@ -22,7 +22,7 @@ LAST_BEGINS_WITHIN ?= inf
 # `make test-exhaustive` skips Python tests, and lists them, that have not begun after so many seconds.
 BEGIN_WITHIN ?= inf
 
-.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-workflows demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test jvm jvm-engines lock clean
+.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-workflows demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test jvm jvm-test jvm-engines lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
@@ -131,6 +131,11 @@ sdist-test:  ## build the sdist in dist/ with pip and this machine's compiler, i
 
 jvm:  ## build the agent that gives JVM programs pipes, and Hadoop's file system; needs Java 16 or later and Maven
 	@mvn --quiet --batch-mode --file jvm/pom.xml package
+	@mkdir -p io_managers/entrepot_pipes/jars
+	@cp jvm/agent/target/entrepot-pipes-agent.jar jvm/agent/target/entrepot-pipes-hadoop.jar io_managers/entrepot_pipes/jars/
+
+jvm-test:  ## unit tests of the agent, with JUnit; needs Java 17 and Maven
+	@mvn --quiet --batch-mode --file jvm/pom.xml -DskipTests=false package
 
 jvm-engines: jvm .venv-spark/.synced  ## the agent, and PySpark with Derby (320 MB) for tests and benchmarks of pipes
 
@@ -138,5 +143,5 @@ lock: setup  ## resolve the lock files again
 	@bash tools/lock.sh
 
 clean:  ## remove build outputs; keep the virtual environments
-	@rm -rf build dist jvm/*/target core/python/entrepot/_core*.so core/python/entrepot/bin
+	@rm -rf build dist jvm/*/target io_managers/entrepot_pipes/jars core/python/entrepot/_core*.so core/python/entrepot/bin
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
