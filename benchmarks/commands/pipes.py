@@ -44,7 +44,9 @@ _CAPACITY_MIB = 2048
 def add_pipes(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``pipes``."""
     parser = commands.add_parser("pipes", help="engines that hand a table to each other by a file, and by a pipe")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table (default 1,000,000; goal: 10,000,000)")
+    parser.add_argument(
+        "--rows", type=int, default=1_000_000, help="of the table (default 1,000,000; goal: ten times that)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="of each pair (default 3)")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="which (default: all)")
     parser.set_defaults(run=run)
@@ -89,13 +91,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _measured(
     engines: dict[str, Engine | CommandEngine], expected: list[int], folder: Path, rounds: int
 ) -> list[float]:
-    ratios, lines = [], []
+    ratios: list[float] = []
+    lines: list[list[str]] = []
     for source in engines.values():
         for target in engines.values():
             if source is target:
                 continue
             try:
-                files, pipes = [], []
+                files: list[tuple[float, float]] = []
+                pipes: list[float] = []
                 for number in range(rounds):
                     files.append(_by_file(source, target, folder, expected))
                     pipes.append(_by_pipe(source, target, f"db://{source.name}-{target.name}-{number}", expected))
@@ -107,8 +111,13 @@ def _measured(
             pipe = statistics.median(pipes)
             ratios.append((exports + imports) / pipe)
             lines.append(
-                [f"{source.name} to {target.name}", f"{exports:.2f} s", f"{imports:.2f} s", f"{pipe:.2f} s",
-                 f"{ratios[-1]:.2f}"]  # fmt: skip
+                [
+                    f"{source.name} to {target.name}",
+                    f"{exports:.2f} s",
+                    f"{imports:.2f} s",
+                    f"{pipe:.2f} s",
+                    f"{ratios[-1]:.2f}",
+                ]
             )
             print(*lines[-1], sep="  ", file=sys.stderr)
     print(grid(["", "export to a file", "import", "by a pipe", "ratio"], lines))
@@ -139,15 +148,14 @@ def _by_file(
     return times[0], times[1]
 
 
-def _by_pipe(
-    source: Engine | CommandEngine, target: Engine | CommandEngine, name: str, expected: list[int]
-) -> float:
+def _by_pipe(source: Engine | CommandEngine, target: Engine | CommandEngine, name: str, expected: list[int]) -> float:
     source.prepare("export", name, source.header)
     target.prepare("import", name, source.header)
     begin = time.perf_counter()
     source.begin()
     target.begin()
-    results, errors = [], []
+    results: list[list[int]] = []
+    errors: list[EngineFailed] = []
     for engine in (source, target):  # each answers, also if the other one failed
         try:
             results.append(engine.finish())

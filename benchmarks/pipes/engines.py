@@ -47,7 +47,7 @@ class Program:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=dict(setting.environment),
+                env={**setting.environment, "PYTHONPATH": str(ROOT)},
                 cwd=setting.folder,
             )
         self._pending = b""
@@ -153,7 +153,7 @@ class CommandEngine:
         self._program: Program | None = None
 
     def command(self, action: str, target: str, header: bool) -> str:
-        """A line for the shell."""
+        """Return a line for the shell."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -282,11 +282,11 @@ def start_engine(name: str, setting: Setting) -> Engine | CommandEngine:
     if name == "PostgreSQL":
         return PostgresEngine(setting)
     if name == "Spark":
-        return SparkEngine(name, [str(SPARK_PYTHON), str(PROGRAMS / "spark_engine.py")], setting)
+        return SparkEngine(name, [str(SPARK_PYTHON), "-m", "benchmarks.pipes.programs.spark_engine"], setting)
     if name == "Derby":
         (jar,) = SPARK_PYTHON.parents[1].glob("lib/python*/site-packages/pyspark/jars/derby-*.jar")
         classes = setting.folder / "classes"
         subprocess.run(["javac", "-d", str(classes), str(PROGRAMS / "DerbyEngine.java")], check=True)
         java = ["java", "-Xmx3g", f"-Dderby.stream.error.file={os.devnull}", "-cp", f"{classes}:{jar}", "DerbyEngine"]
         return DerbyEngine(name, java, setting)
-    return Engine(name, [sys.executable, str(PROGRAMS / f"{name.lower()}_engine.py")], setting)
+    return Engine(name, [sys.executable, "-m", f"benchmarks.pipes.programs.{name.lower()}_engine"], setting)

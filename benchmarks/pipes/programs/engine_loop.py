@@ -1,9 +1,12 @@
 """What the programs in Python have in common: commands by standard input, results by standard output."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable, Iterable
 
 
-def serve(export, take):
+def serve(export: Callable[[str, bool], None], take: Callable[[str, bool], Iterable[int]]) -> None:
     """Obey ``export NAME HEADER`` and ``import NAME HEADER`` until the input ends.
 
     Args:
@@ -14,7 +17,11 @@ def serve(export, take):
     for line in sys.stdin:
         action, name, header = line.split()
         try:
-            result = (export if action == "export" else take)(name, header == "1")
-            print("DONE", *(result or ()), flush=True)
+            result: Iterable[int] = ()
+            if action == "export":
+                export(name, header == "1")
+            else:
+                result = take(name, header == "1")
+            print("DONE", *result, flush=True)
         except Exception as error:
             print("FAILED", repr(str(error)[:2000]), flush=True)

@@ -61,7 +61,7 @@ def derby(spark_python: Path) -> Path:
 
 @pytest.fixture
 def run_program(store: entrepot.Store, agent: Path) -> Iterator[RunProgram]:
-    """``run_program(*words)``: a program under ``entrepot pipe run``; killed at the end of the test, if it still runs."""
+    """``run_program(*words)``: a program under ``entrepot pipe run``, killed at the end of the test if it runs."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*words: str | Path) -> Any:

@@ -27,8 +27,20 @@ def result(process: subprocess.Popen[str], code: int = 0) -> str:
     return output
 
 
+def derby_words(classes: Path, derby: Path) -> tuple[str, ...]:
+    log = f"-Dderby.stream.error.file={os.devnull}"
+    return ("java", "-XX:TieredStopAtLevel=1", log, "-cp", f"{classes}:{derby}", "DerbyTable")
+
+
 def test_derby_opens_what_it_imports_twice(run_program: RunProgram, classes: Path, derby: Path) -> None:
-    java = ("java", "-XX:TieredStopAtLevel=1", f"-Dderby.stream.error.file={os.devnull}", "-cp", f"{classes}:{derby}", "DerbyTable")
+    java = (
+        "java",
+        "-XX:TieredStopAtLevel=1",
+        f"-Dderby.stream.error.file={os.devnull}",
+        "-cp",
+        f"{classes}:{derby}",
+        "DerbyTable",
+    )
     importing, exporting = run_program(*java, "import", "db://table"), run_program(*java, "export", "db://table")
     result(exporting)
     assert [float(word) for word in result(importing).split()] == [ROWS, TOTAL]
@@ -37,8 +49,7 @@ def test_derby_opens_what_it_imports_twice(run_program: RunProgram, classes: Pat
 def test_derby_forgets_a_file_that_it_opened(
     run_program: RunProgram, classes: Path, derby: Path, store: entrepot.Store
 ) -> None:
-    words = ("java", f"-Dderby.stream.error.file={os.devnull}", "-cp", f"{classes}:{derby}", "DerbyTable")
-    program = run_program(*words, "import-header", "db://header")
+    program = run_program(*derby_words(classes, derby), "import-header", "db://header")
     with open_export("db://header", store=store, form="text", timeout=120) as export:
         export.write_text(TEXT.encode())
     assert [float(word) for word in result(program).split()] == [ROWS, TOTAL]
@@ -47,7 +58,15 @@ def test_derby_forgets_a_file_that_it_opened(
 def test_an_export_of_derby_that_breaks_fails_its_reader(
     run_program: RunProgram, classes: Path, derby: Path, store: entrepot.Store
 ) -> None:
-    program = run_program("java", f"-Dderby.stream.error.file={os.devnull}", "-cp", f"{classes}:{derby}", "DerbyTable", "break", "db://breaks")
+    program = run_program(
+        "java",
+        f"-Dderby.stream.error.file={os.devnull}",
+        "-cp",
+        f"{classes}:{derby}",
+        "DerbyTable",
+        "break",
+        "db://breaks",
+    )
     source = open_import("db://breaks", store=store, timeout=120)
     with pytest.raises(StreamFailed, match="an exception left"):
         for _ in source:

@@ -1,9 +1,13 @@
 """An unmodified PySpark program: reads and writes CSV by the names that it is given. Prints what came of it."""
 
+from __future__ import annotations
+
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession  # pyright: ignore[reportMissingImports]
 
 session = SparkSession.builder.master(sys.argv[2]).config("spark.ui.enabled", "false").getOrCreate()
 ROWS = 20_000
@@ -11,7 +15,7 @@ table = session.range(0, ROWS, 1, 5).selectExpr("id", "concat('item ', id) AS na
 names = sys.argv[3:]
 
 
-def breaks(rows):
+def breaks(rows: Iterator[Any]) -> Iterator[Any]:
     """Fail in the middle; with a file to remember it by, only once."""
     for row in rows:
         if row.id == ROWS * 3 // 4 and not (len(names) > 1 and os.path.exists(names[1])):
