@@ -23,7 +23,7 @@ LAST_BEGINS_WITHIN ?= inf
 # `make test-exhaustive` skips Python tests, and lists them, that have not begun after so many seconds.
 BEGIN_WITHIN ?= inf
 
-.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-workflows demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test jvm lock clean
+.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-workflows demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test jvm jvm-test jvm-engines lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
@@ -59,6 +59,12 @@ $(ENVIRONMENTS): .venv-%/.developed: tests/environments/%.lock pyproject.toml | 
 	@bash tools/sync_venv.sh .venv-plasma-client tests/plasma/stock_client.lock && touch $@ || echo "setup: no Plasma client for this Python"
 
 environments: $(ENVIRONMENTS) .venv-torch/.developed  ## create the environments with other versions of NumPy, Arrow, pandas and Polars, with JAX and with PyTorch (6 GB)
+# PySpark with its own Hadoop and Derby, for tests and benchmarks of pipes; 320 MB to download.
+.venv-spark/.synced: tests/pipes/jvm/spark.lock | system-check
+	@bash tools/sync_venv.sh .venv-spark tests/pipes/jvm/spark.lock
+	@touch $@
+
+environments: $(ENVIRONMENTS)  ## create the environments with other versions of NumPy, Arrow, pandas and Polars
 
 build: setup  ## build the daemon and the extension, beside the Python sources
 	@bash tools/build.sh dev product $(JOBS)
@@ -128,12 +134,19 @@ wheel-test:  ## try the wheels in dist/ that run on this machine, each in an emp
 sdist-test:  ## build the sdist in dist/ with pip and this machine's compiler, in an empty environment
 	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel_check.py dist/*.tar.gz
 
-jvm:  ## build the agent that gives JVM programs pipes; needs Java 16 or later and Maven
+jvm:  ## build the agent that gives JVM programs pipes, and Hadoop's file system; needs Java 16 or later and Maven
 	@mvn --quiet --batch-mode --file jvm/pom.xml package
+	@mkdir -p io_managers/entrepot_pipes/jars
+	@cp jvm/agent/target/entrepot-pipes-agent.jar jvm/agent/target/entrepot-pipes-hadoop.jar io_managers/entrepot_pipes/jars/
+
+jvm-test:  ## unit tests of the agent, with JUnit; needs Java 17 and Maven
+	@mvn --quiet --batch-mode --file jvm/pom.xml -DskipTests=false package
+
+jvm-engines: jvm .venv-spark/.synced  ## the agent, and PySpark with Derby (320 MB) for tests and benchmarks of pipes
 
 lock: setup  ## resolve the lock files again
 	@bash tools/lock.sh
 
 clean:  ## remove build outputs; keep the virtual environments
-	@rm -rf build dist jvm/agent/target core/python/entrepot/_core*.so core/python/entrepot/bin
+	@rm -rf build dist jvm/*/target io_managers/entrepot_pipes/jars core/python/entrepot/_core*.so core/python/entrepot/bin
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -16,6 +16,7 @@ from benchmarks.commands.directory import add_directory
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
 from benchmarks.commands.mount import add_mount
+from benchmarks.commands.pipes import add_pipes
 from benchmarks.commands.placement import add_placement
 from benchmarks.commands.plasma_python import add_plasma_python
 from benchmarks.commands.plasma_restart import add_plasma_restart
@@ -57,6 +58,7 @@ def main() -> int:
     add_dataframes(commands)
     add_mount(commands)
     add_streams(commands)
+    add_pipes(commands)
     add_transport(commands)
     add_directory(commands)
     arguments = parser.parse_args()

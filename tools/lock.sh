@@ -16,5 +16,7 @@ for packages in tests/environments/*.in; do
 done
 # Plasma's own client.
 "$uv" pip compile "${options[@]}" --python-version 3.11 -o tests/plasma/stock_client.lock tests/plasma/stock_client.in
+# PySpark.
+"$uv" pip compile "${options[@]}" --python-version 3.11 -o tests/pipes/jvm/spark.lock tests/pipes/jvm/spark.in
 # Requirements of wheel builds, separate because they include a compiler.
 "$uv" pip compile "${options[@]}" --python-version 3.10 --group wheel -o requirements-wheel.lock

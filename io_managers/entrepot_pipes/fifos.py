@@ -46,6 +46,7 @@ class ExportFifo:
         _make(path)
         # Without waiting for the program, which may never open it.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        _enlarge(self._descriptor)
         self._stop_reading, self._stop = os.pipe()
         self._thread = threading.Thread(target=self._run, name=f"reader of {path.name}", daemon=True)
         self._thread.start()
@@ -151,8 +152,7 @@ class ImportFifo:
                 pause = min(2 * pause, longest)
                 continue
             os.set_blocking(self._descriptor, True)
-            with suppress(OSError):  # a larger buffer is only faster
-                fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, _BLOCK_BYTES)
+            _enlarge(self._descriptor)
             self._guard.keep(self._descriptor)
             return
 
@@ -184,6 +184,11 @@ class ImportFifo:
 
 
 Fifo: TypeAlias = ExportFifo | ImportFifo
+
+
+def _enlarge(descriptor: int) -> None:
+    with suppress(OSError):  # beyond what this user may have; a larger buffer is only faster
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _BLOCK_BYTES)
 
 
 def _make(path: Path) -> None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import entrepot
 import pytest
+
+RunProgram = Callable[..., "subprocess.Popen[str]"]
 
 ROOT = Path(__file__).parents[3]
 _PROGRAMS = Path(__file__).with_name("programs")
@@ -35,3 +42,43 @@ def classes(agent: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = sorted(map(str, _PROGRAMS.glob("*.java")))
     subprocess.run(["javac", "-d", str(folder), *sources], check=True, timeout=120)
     return folder
+
+
+@pytest.fixture(scope="session")
+def spark_python() -> Path:
+    """The interpreter with PySpark; skips the test where ``make jvm-engines`` did not make it."""
+    python = ROOT / ".venv-spark" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("PySpark is not there (make jvm-engines)")
+    return python
+
+
+@pytest.fixture(scope="session")
+def derby(spark_python: Path) -> Path:
+    """Derby's jar, which comes with PySpark."""
+    return next(spark_python.parents[1].glob("lib/python*/site-packages/pyspark/jars/derby-*.jar"))
+
+
+@pytest.fixture
+def run_program(store: entrepot.Store, agent: Path) -> Iterator[RunProgram]:
+    """``run_program(*words)``: a program under ``entrepot pipe run``, killed at the end of the test if it runs."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str | Path) -> Any:
+        command = [sys.executable, "-m", "entrepot", "pipe", "run", "--", *map(str, words)]
+        started.append(
+            subprocess.Popen(
+                command,
+                env={**os.environ, "ENTREPOT_PIPES_AGENT": str(agent)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

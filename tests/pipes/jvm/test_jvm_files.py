@@ -50,7 +50,7 @@ def run_java(store: entrepot.Store, agent: Path, classes: Path) -> Iterator[RunJ
         process.communicate()
 
 
-@pytest.mark.parametrize("way", ["writer", "stream", "print", "files", "channel"])
+@pytest.mark.parametrize("way", ["writer", "stream", "print", "files", "channel", "end-of-input"])
 def test_a_java_program_writes_a_table(run_java: RunJava, store: entrepot.Store, way: str) -> None:
     program = run_java("write", way, f"db://written-{way}")
     with open_import(f"db://written-{way}", store=store, timeout=120) as source:
@@ -62,7 +62,7 @@ def test_a_java_program_writes_a_table(run_java: RunJava, store: entrepot.Store,
     assert batches[0]["name"][3].as_py() == "item 3"
 
 
-@pytest.mark.parametrize("way", ["reader", "stream", "again", "scanner", "files", "lines"])
+@pytest.mark.parametrize("way", ["reader", "stream", "again", "scanner", "files", "lines", "twice"])
 def test_a_java_program_reads_a_table(run_java: RunJava, store: entrepot.Store, way: str) -> None:
     program = run_java("read", way, f"db://read-{way}")
     with open_export(f"db://read-{way}", store=store, form="text", timeout=120) as export:
@@ -88,6 +88,36 @@ def test_a_java_program_that_ends_without_closing_fails_its_reader(run_java: Run
             pass
     program.communicate(timeout=120)
     assert program.returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        ("raise", "an exception left Files.write"),
+        ("raise-files", "an exception left Files.write"),
+        ("finally", "an exception left Files.write"),
+        ("caught", "an exception left Files.write"),
+        ("hook", "JVM was already ending"),
+        ("collected", "the garbage collector did"),
+    ],
+)
+def test_a_file_that_is_closed_out_of_order_fails_its_reader(
+    run_java: RunJava, store: entrepot.Store, way: str, reason: str
+) -> None:
+    program = run_java("write", way, f"db://closed-{way}")
+    source = open_import(f"db://closed-{way}", store=store, timeout=120)
+    with pytest.raises(StreamFailed, match=reason):
+        for _ in source:
+            pass
+    program.communicate(timeout=120)
+
+
+def test_a_file_may_be_written_where_an_exception_is_handled(run_java: RunJava, store: entrepot.Store) -> None:
+    program = run_java("write", "in-handler", "db://report")
+    with open_import("db://report", store=store, timeout=120) as source:
+        assert sum(batch.num_rows for batch in source) == ROWS
+    program.communicate(timeout=120)
+    assert program.returncode == 1
 
 
 def test_a_broken_pipe_is_an_exception_and_no_end_of_file(run_java: RunJava, store: entrepot.Store) -> None:

@@ -89,6 +89,53 @@ public final class Files {
                 java.nio.file.Files.writeString(
                         Path.of(file), row(0), StandardOpenOption.CREATE, StandardOpenOption.APPEND);
                 break;
+            case "raise":
+                try (BufferedWriter out = new BufferedWriter(new FileWriter(file))) {
+                    writeAndRaise(out);
+                }
+                break;
+            case "raise-files":
+                try (BufferedWriter out = java.nio.file.Files.newBufferedWriter(Path.of(file))) {
+                    writeAndRaise(out);
+                }
+                break;
+            case "finally":
+                BufferedWriter closed = new BufferedWriter(new FileWriter(file));
+                try {
+                    writeAndRaise(closed);
+                } finally {
+                    closeQuietly(closed);
+                }
+                break;
+            case "caught":
+                try (BufferedWriter out = new BufferedWriter(new FileWriter(file))) {
+                    writeAndRaise(out);
+                } catch (IllegalStateException error) {
+                    System.err.println(error);
+                }
+                break;
+            case "hook":
+                BufferedWriter late = new BufferedWriter(new FileWriter(file));
+                Runtime.getRuntime().addShutdownHook(new Thread(() -> closeQuietly(late)));
+                writeAndRaise(late);
+                break;
+            case "collected":
+                new Collected(file).stream.write(row(0).getBytes(StandardCharsets.UTF_8));
+                while (!Collected.finalized) {
+                    System.gc();
+                    Thread.sleep(10);
+                }
+                break;
+            case "end-of-input": // a handler that ends well is a part of the ordinary way
+                writeUntilEnd(file);
+                break;
+            case "in-handler":
+                try {
+                    throw new IllegalStateException("as in a program that reports an error by a file");
+                } catch (IllegalStateException error) {
+                    write("writer", file);
+                    throw error;
+                }
             case "halt":
                 FileWriter out = new FileWriter(file);
                 out.write("id,name,price\n");
@@ -100,6 +147,58 @@ public final class Files {
                 break;
             default:
                 throw new IllegalArgumentException(way);
+        }
+    }
+
+    private static void writeAndRaise(BufferedWriter out) throws Exception {
+        out.write("id,name,price\n");
+        for (int i = 0; i < ROWS; i++) {
+            out.write(row(i));
+            if (i == ROWS / 2) {
+                throw new IllegalStateException("the source is gone");
+            }
+        }
+    }
+
+    private static void closeQuietly(BufferedWriter out) {
+        try {
+            out.close();
+        } catch (java.io.IOException error) {
+            System.err.println(error);
+        }
+    }
+
+    private static void writeUntilEnd(String file) throws Exception {
+        StringBuilder text = new StringBuilder("id,name,price\n");
+        for (int i = 0; i < ROWS; i++) {
+            text.append(row(i));
+        }
+        java.io.DataInputStream in = new java.io.DataInputStream(
+                new java.io.ByteArrayInputStream(text.toString().getBytes(StandardCharsets.UTF_8)));
+        OutputStream out = new java.io.BufferedOutputStream(new FileOutputStream(file));
+        while (true) {
+            try {
+                out.write(in.readByte());
+            } catch (java.io.EOFException end) {
+                break;
+            }
+        }
+        out.close();
+    }
+
+    private static final class Collected {
+        static volatile boolean finalized;
+        final OutputStream stream;
+
+        Collected(String file) throws Exception {
+            stream = java.nio.file.Files.newOutputStream(Path.of(file));
+        }
+
+        @Override
+        @SuppressWarnings({"deprecation", "removal"})
+        protected void finalize() throws Throwable {
+            stream.close();
+            finalized = true;
         }
     }
 
@@ -143,6 +242,19 @@ public final class Files {
                     channel.position(0);
                     return sum(new String(in.readAllBytes(), StandardCharsets.UTF_8));
                 }
+            case "twice": // looks at the first line, and opens the file again
+                try (BufferedReader in = new BufferedReader(new FileReader(file))) {
+                    if (!in.readLine().startsWith("id,")) {
+                        throw new IllegalStateException("no header");
+                    }
+                }
+                new FileInputStream(file).close();
+                InputStream forgotten = new FileInputStream(file);
+                forgotten.read(new byte[8192]);
+                try (FileChannel in = FileChannel.open(Path.of(file))) {
+                    in.read(ByteBuffer.allocate(600_000));
+                }
+                return read("reader", file);
             case "files":
                 return sum(java.nio.file.Files.readString(Path.of(file)));
             case "lines":

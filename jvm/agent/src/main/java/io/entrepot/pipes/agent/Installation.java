@@ -1,5 +1,6 @@
 package io.entrepot.pipes.agent;
 
+import static net.bytebuddy.matcher.ElementMatchers.isConstructor;
 import static net.bytebuddy.matcher.ElementMatchers.isNative;
 import static net.bytebuddy.matcher.ElementMatchers.named;
 import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
@@ -17,6 +18,7 @@ import java.nio.file.FileSystems;
 import java.nio.file.Path;
 import java.util.Set;
 import net.bytebuddy.agent.builder.AgentBuilder;
+import net.bytebuddy.agent.builder.ResettableClassFileTransformer;
 import net.bytebuddy.asm.Advice;
 import net.bytebuddy.asm.AsmVisitorWrapper;
 import net.bytebuddy.description.method.MethodDescription;
@@ -45,10 +47,12 @@ public final class Installation {
         Class.forName(Streams.class.getName());
         Class.forName(PathOperations.class.getName());
         Class.forName(FileQuestions.class.getName());
+        Class.forName(Inputs.class.getName());
+        CloseOrder.opened();
         FileSystems.getDefault();
 
         FirstFailure failures = new FirstFailure();
-        new AgentBuilder.Default()
+        ResettableClassFileTransformer transformer = new AgentBuilder.Default()
                 .disableClassFormatChanges()
                 .with(AgentBuilder.RedefinitionStrategy.RETRANSFORMATION)
                 .with(AgentBuilder.InitializationStrategy.NoOp.INSTANCE)
@@ -67,8 +71,19 @@ public final class Installation {
                 .transform((builder, type, loader, module, domain) -> file(builder))
                 .type(named(PROVIDER))
                 .transform((builder, type, loader, module, domain) -> provider(builder))
+                .type(named("org.apache.hadoop.fs.Path"))
+                .transform((builder, type, loader, module, domain) -> builder.visit(
+                        on(isConstructor().and(takesArguments(String.class)), HadoopAdvice.PipeIsFolder.class)))
+                .type(named("org.apache.spark.sql.catalyst.csv.UnivocityGenerator"))
+                .transform((builder, type, loader, module, domain) ->
+                        builder.visit(on(named("writeHeaders"), HadoopAdvice.WriteHeader.class)))
                 .installOn(instrumentation);
-        failures.report();
+        try {
+            failures.report();
+        } catch (IllegalStateException failed) {
+            transformer.reset(instrumentation, AgentBuilder.RedefinitionStrategy.RETRANSFORMATION);
+            throw failed;
+        }
     }
 
     private static DynamicType.Builder<?> input(DynamicType.Builder<?> builder) {
@@ -131,10 +146,15 @@ public final class Installation {
     private static final class FirstFailure extends AgentBuilder.Listener.Adapter {
         private Throwable failure; // guarded by this
         private String type;
+        private boolean reported;
 
         @Override
         public synchronized void onError(
                 String typeName, ClassLoader loader, JavaModule module, boolean loaded, Throwable error) {
+            if (reported) { // of a library, which is loaded later
+                System.err.println("entrepot: " + typeName + " cannot be made to use pipes: " + error);
+                return;
+            }
             if (failure == null) {
                 failure = error;
                 type = typeName;
@@ -142,6 +162,7 @@ public final class Installation {
         }
 
         synchronized void report() {
+            reported = true;
             if (failure != null) {
                 throw new IllegalStateException("entrepot: " + type + " of this JVM cannot be made to use pipes", failure);
             }

@@ -28,7 +28,9 @@ public final class PathOperations {
         if (writes && options.contains(StandardOpenOption.READ)) {
             throw new PipeException("NotSeekable", pipe + " is a pipe: it cannot be opened for reading and writing");
         }
-        return writes ? new PipeChannel(Pipes.openOutput(pipe)) : new PipeChannel(Pipes.openInput(pipe));
+        return writes
+                ? new PipeChannel(Pipes.openOutput(pipe, CloseOrder.opened()))
+                : new PipeChannel(Inputs.open(pipe));
     }
 
     /** exists, isRegularFile, isDirectory. */

@@ -155,7 +155,7 @@ public final class PipeChannel extends FileChannel {
     @Override
     protected void implCloseChannel() throws IOException {
         if (input != null) {
-            input.close();
+            Inputs.close(input);
         } else {
             output.close();
         }

@@ -36,6 +36,11 @@ public final class PipeNames {
         return RESERVED_FOLDER != null && path.contains(RESERVED_PREFIX) ? reserved(path) : null;
     }
 
+    /** A name without a path, with one; others as they are. */
+    public static String folder(String path) {
+        return path != null && path.startsWith("db://") && path.indexOf('/', 5) < 0 ? path + "/" : path;
+    }
+
     /** Whether a path is the folder that names of pipes seem to be in; there is no such folder. */
     static boolean isFolder(String path) {
         return path != null && (path.equals(FOLDER) || path.endsWith("/" + FOLDER)) && relative(path).equals(FOLDER);

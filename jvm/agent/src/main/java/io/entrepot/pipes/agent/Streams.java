@@ -24,7 +24,7 @@ public final class Streams {
         if (pipe == null) {
             return false;
         }
-        OPEN.put(descriptor, Pipes.openInput(pipe));
+        OPEN.put(descriptor, Inputs.open(pipe));
         return true;
     }
 
@@ -37,7 +37,7 @@ public final class Streams {
         if (append) {
             refuseAppending(pipe);
         }
-        OPEN.put(descriptor, Pipes.openOutput(pipe));
+        OPEN.put(descriptor, Pipes.openOutput(pipe, CloseOrder.opened()));
         return true;
     }
 
@@ -74,7 +74,9 @@ public final class Streams {
     public static void close(FileDescriptor descriptor) throws IOException {
         if (!descriptor.valid()) {
             Closeable pipe = OPEN.remove(descriptor);
-            if (pipe != null) {
+            if (pipe instanceof PipeInput) {
+                Inputs.close((PipeInput) pipe);
+            } else if (pipe != null) {
                 pipe.close();
             }
         }

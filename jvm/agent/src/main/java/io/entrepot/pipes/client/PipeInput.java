@@ -7,34 +7,59 @@ import java.nio.charset.StandardCharsets;
 import java.util.Objects;
 
 /**
- * The end of a pipe that reads. The last 64 KiB that were read are kept, so that a program may go back by so much, as
- * those do that look at a file's beginning first. A broken pipe is a {@link PipeException}, again and again.
+ * The end of a pipe that reads. The beginning is kept until a program has read more than a MiB, and after that the last
+ * 64 KiB: a program may go back, as those do that look at a file's beginning first. A broken pipe is a
+ * {@link PipeException}, again and again.
  *
  * <pre>
  * open ── frame of length 0 ──▶ at its end ──┐
  *   ├──── failure ──────────▶ failed ────────┴─ close ──▶ closed
- *   └──── close: the reader gave up ─────────────────────▲
+ *   ├──── close: the reader gave up ─────────────────────▲
+ *   └──── restart: another PipeInput goes on at byte 0 ──┘
  * </pre>
  */
 public final class PipeInput extends InputStream {
-    /** How far a reader may go back. */
+    /** How far a reader may go back, once it has read more than the beginning. */
     public static final int REWIND_BYTES = 64 << 10;
+
+    /** How much of the beginning is kept. */
+    public static final int BEGINNING_BYTES = 1 << 20;
 
     private static final int BLOCK_BYTES = 256 << 10;
 
     private final PipeConnection connection;
-    // Up to REWIND_BYTES that were read, then what is to be read. Guarded by this, as all that follows.
-    private final ByteBuffer block = ByteBuffer.allocateDirect(REWIND_BYTES + BLOCK_BYTES);
+    // What was read and is kept, then what is to be read. Guarded by this, as all that follows.
+    private ByteBuffer block;
     private long blockStart; // where in the data the block starts
     private int frameLeft; // bytes of the frame that are not in the block
     private boolean ended;
+    private boolean endSeen; // the program was told of the end
     private boolean closed;
     private IOException failure;
     private long mark = -1;
 
     PipeInput(PipeConnection connection) {
         this.connection = connection;
-        block.limit(0);
+        block = ByteBuffer.allocateDirect(REWIND_BYTES + BLOCK_BYTES).limit(0);
+    }
+
+    private PipeInput(PipeInput former) {
+        connection = former.connection;
+        block = former.block.position(0);
+        frameLeft = former.frameLeft;
+        ended = former.ended;
+    }
+
+    /**
+     * Close this one, and give its place to another one that begins at byte 0; null, and nothing is done, if the beginning
+     * is not kept any more, or the program has seen the end, or the pipe broke.
+     */
+    public synchronized PipeInput restart() {
+        if (closed || endSeen || failure != null || blockStart > 0) {
+            return null;
+        }
+        closed = true;
+        return new PipeInput(this);
     }
 
     @Override
@@ -100,7 +125,8 @@ public final class PipeInput extends InputStream {
             throw new PipeException(
                     "NotSeekable",
                     connection.pipe() + " is a pipe: it cannot go back to byte " + position + " from " + position()
-                            + ", because only the last " + REWIND_BYTES + " bytes are kept");
+                            + ", because only the first " + BEGINNING_BYTES + " bytes are kept until it has read more, "
+                            + "and then the last " + REWIND_BYTES);
         }
         if (position <= blockStart + block.limit()) {
             block.position((int) (position - blockStart));
@@ -145,6 +171,11 @@ public final class PipeInput extends InputStream {
         return !closed;
     }
 
+    /** Its name, as {@code db://orders}. */
+    public String pipe() {
+        return connection.pipe();
+    }
+
     private void checkOpen() throws IOException {
         if (closed) {
             throw new IOException("Stream Closed");
@@ -161,6 +192,7 @@ public final class PipeInput extends InputStream {
             throw new PipeException("StreamFailed", failure.getMessage(), failure);
         }
         if (ended) {
+            endSeen = true;
             return false;
         }
         try {
@@ -174,6 +206,7 @@ public final class PipeInput extends InputStream {
             failure = error;
             throw error;
         }
+        endSeen = ended;
         return !ended;
     }
 
@@ -200,7 +233,12 @@ public final class PipeInput extends InputStream {
     }
 
     private void receive() throws IOException {
-        int kept = Math.min(REWIND_BYTES, block.position());
+        boolean beginning = blockStart == 0 && block.position() <= BEGINNING_BYTES;
+        int kept = beginning ? block.position() : Math.min(REWIND_BYTES, block.position());
+        if (kept + BLOCK_BYTES > block.capacity()) {
+            int larger = Math.min(BEGINNING_BYTES + BLOCK_BYTES, 2 * (kept + BLOCK_BYTES));
+            block = ByteBuffer.allocateDirect(larger).put(block.flip());
+        }
         blockStart += block.position() - kept;
         block.position(block.position() - kept);
         block.compact(); // now it begins with the kept bytes

@@ -12,22 +12,29 @@ import java.util.Objects;
  *
  * <pre>
  * open ── close: all of it was taken ──▶ closed
- *   ├──── abort ───────────────────────▶ closed; the importers fail
+ *   ├──── abort; close out of order ───▶ closed; the importers fail
  *   └──── failure: an importer gave up ▶ failed ── close ──▶ closed; throws the failure, once
  * </pre>
  */
 public final class PipeOutput extends OutputStream {
+    /** Asked when the end is closed: why what was written cannot be taken for everything; null, if it can. */
+    public interface CloseCheck {
+        String problem();
+    }
+
     private static final int BLOCK_BYTES = 256 << 10;
 
     private final PipeConnection connection;
+    private final CloseCheck check;
     // The frame's length, and its data. Guarded by this, as all that follows.
     private final ByteBuffer frame = ByteBuffer.allocateDirect(4 + BLOCK_BYTES);
     private long sent;
     private boolean closed;
     private PipeException failure;
 
-    PipeOutput(PipeConnection connection) {
+    PipeOutput(PipeConnection connection, CloseCheck check) {
         this.connection = connection;
+        this.check = check;
         frame.position(4);
     }
 
@@ -72,10 +79,15 @@ public final class PipeOutput extends OutputStream {
         return !closed;
     }
 
-    /** Complete the data; waits until the broker has taken all of it. */
+    /** Complete the data, and wait until the broker has taken all of it. Out of order: abort, and let the program go on. */
     @Override
     public synchronized void close() throws IOException {
         if (closed) {
+            return;
+        }
+        String problem = failure == null ? check.problem() : null;
+        if (problem != null) {
+            abort(problem);
             return;
         }
         try (connection) {

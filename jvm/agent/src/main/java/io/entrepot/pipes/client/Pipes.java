@@ -15,13 +15,13 @@ public final class Pipes {
         return new PipeInput(opened(socket, pipe, "import"));
     }
 
-    /** The end that writes. It is complete only when it was closed. */
-    public static PipeOutput openOutput(String pipe) throws IOException {
-        return openOutput(System.getenv(PipeConnection.SOCKET_VARIABLE), pipe);
+    /** The end that writes. It is complete only when it was closed, and the check has nothing against it. */
+    public static PipeOutput openOutput(String pipe, PipeOutput.CloseCheck check) throws IOException {
+        return openOutput(System.getenv(PipeConnection.SOCKET_VARIABLE), pipe, check);
     }
 
-    static PipeOutput openOutput(String socket, String pipe) throws IOException {
-        return new PipeOutput(opened(socket, pipe, "export"));
+    static PipeOutput openOutput(String socket, String pipe, PipeOutput.CloseCheck check) throws IOException {
+        return new PipeOutput(opened(socket, pipe, "export"), check);
     }
 
     /** Whether somebody exports the pipe, or its data is there. */
