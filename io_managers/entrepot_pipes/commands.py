@@ -46,6 +46,12 @@ def add_subcommands(subparsers: SubParsers) -> None:
     run.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="how long to wait for the other end (default: 300)"
     )
+    run.add_argument(
+        "--verify",
+        type=int,
+        metavar="ROWS",
+        help="send the first ROWS rows of each pipe, and samples of later ones, by file too, and compare them",
+    )
     run.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments, after --")
     run.set_defaults(run=_run)
 
