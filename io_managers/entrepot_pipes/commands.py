@@ -46,8 +46,31 @@ def add_subcommands(subparsers: SubParsers) -> None:
     run.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="how long to wait for the other end (default: 300)"
     )
+    run.add_argument(
+        "--verify",
+        type=int,
+        metavar="ROWS",
+        help="send the first ROWS rows of each pipe, and samples of later ones, by file too, and compare them",
+    )
     run.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments, after --")
     run.set_defaults(run=_run)
+
+    learn = actions.add_parser(
+        "learn",
+        help="run an engine's own tests, and find out on which rung of the ladder its files can be pipes",
+        description="Run tests that export to FILE and import from it: first as they are, to see how the file is used; "
+        "then with pipes in its place, as text parsed in blocks, and as bytes. Prints the profile. Files that match "
+        "FILE are removed between the runs.",
+        usage="entrepot pipe learn [options] FILE -- PROGRAM [ARGUMENT ...]",
+    )
+    add_connection_options(learn)
+    learn.add_argument("--engine", metavar="NAME", help="of the engine (default: the program's name)")
+    learn.add_argument("--engine-version", default="", metavar="VERSION", help="of the engine")
+    learn.add_argument("--output", type=Path, metavar="FILE", help="write the profile there (default: print it)")
+    learn.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="for each run (default: 600)")
+    learn.add_argument("file", metavar="FILE", help="the data file; may have * and ?, as in '/tmp/t/*.csv'")
+    learn.add_argument("program", nargs=argparse.REMAINDER, help="the command that runs the tests, after --")
+    learn.set_defaults(run=_learn)
 
     listing = actions.add_parser("ls", help="list who is at which pipe, and who waits for whom")
     add_connection_options(listing)
@@ -59,6 +82,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from entrepot_pipes.run_command import run_program
 
     return run_program(arguments)
+
+
+def _learn(arguments: argparse.Namespace) -> int:
+    from entrepot_pipes.learn.lesson import learn
+
+    return learn(arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:

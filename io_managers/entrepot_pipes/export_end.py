@@ -14,6 +14,7 @@ from entrepot.errors import InvalidArgument, StoreFull, Timeout
 from entrepot_pipes import chunks
 from entrepot_pipes.text.dialect import Dialect
 from entrepot_pipes.text.parser import TextBlock, TextParser
+from entrepot_pipes.verification import SampleWriter, WriteRows, sampled_chunk
 from entrepot_pipes.worker_directory import Form, Membership, data_name
 
 # Small batches and texts are collected up to this size, because each chunk costs a request to the store.
@@ -49,12 +50,18 @@ class Export:
         self._batches: list[pa.RecordBatch] = []  # not sent yet, of one schema
         self._text = bytearray()  # not sent yet, of an exporter whose text passes as it is
         self._pending_bytes = 0  # of _batches
+        self._samples: SampleWriter | None = None  # None: nothing is compared
+        self._write_rows: WriteRows | None = None
         self._parser: TextParser | None = None  # of an exporter whose text travels as columns
 
     @property
     def closed(self) -> bool:
         """Whether it was closed or aborted."""
         return self._done
+
+    def verify_with(self, write_rows: WriteRows) -> None:
+        """How the library whose rows these are writes some of them to a file, for ``verify=``."""
+        self._write_rows = write_rows
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Write rows. All have the columns of the first.
@@ -129,6 +136,8 @@ class Export:
         if self._done or self._pid != os.getpid():
             return
         self._done = True
+        if self._samples is not None:
+            self._samples.discard()
         if self._writer is not None:
             self._writer.abort(reason)
         self._membership.fail(reason)
@@ -170,6 +179,9 @@ class Export:
             cluster=False,
         )
         writer = stream.writer()
+        if verify := max(membership.record.verify, peer.verify):
+            self._samples = SampleWriter(verify)
+            self._samples.write_rows = self._write_rows
         if self._form == "text":
             asked = Dialect.from_dict(peer.dialect) if peer.dialect else None
             passes = peer.form == "text" and writers == 1 and asked in (None, self._dialect)
@@ -187,6 +199,10 @@ class Export:
             if isinstance(block, TextBlock):
                 self._send_pending()
                 self._put(chunks.text_block_chunk(block))
+            elif self._samples is not None and block.num_rows:
+                self._send_pending()
+                self._schema = block.schema
+                self._put_verified(block)
             else:
                 self._send_batches([block])
 
@@ -207,13 +223,32 @@ class Export:
         if batches:
             whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
             for part in chunks.sliced(whole, _LARGEST_CHUNK_BYTES):
-                self._put(part)
+                self._put_verified(part)
 
     def _send_text(self) -> None:
         if self._text:
             text, self._text = bytes(self._text), bytearray()
             for start in range(0, len(text), _LARGEST_CHUNK_BYTES):
-                self._put(text[start : start + _LARGEST_CHUNK_BYTES])
+                self._put_verified(text[start : start + _LARGEST_CHUNK_BYTES])
+
+    def _put_verified(self, chunk: Any) -> None:
+        """Send a chunk, and with ``verify=`` sometimes what it is to be compared with."""
+        samples = self._samples
+        if samples is None:
+            self._put(chunk)
+            return
+        value = chunk
+        if samples.wanted and (isinstance(chunk, bytes) or chunk.num_rows):
+            if isinstance(chunk, bytes):
+                sample = samples.of_bytes(chunk)
+            elif self._parser is None:
+                sample = samples.of_columns(chunk)
+            else:
+                assert self._parser.dialect is not None
+                sample = samples.of_text(self._parser.last_block, chunk.num_rows, self._parser.dialect)
+            value = sampled_chunk(chunk, sample)
+        self._put(value)
+        samples.passed(chunk)
 
     def _put(self, chunk: Any) -> None:
         assert self._writer is not None

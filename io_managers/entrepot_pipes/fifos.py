@@ -114,8 +114,11 @@ class ImportFifo:
             └──finish: the program has ended──▶ given up: the exporter fails
     """
 
-    def __init__(self, path: Path, source: Import, broke: Callable[[Exception], None], guard: FifoGuard) -> None:
+    def __init__(
+        self, path: Path, source: Import, broke: Callable[[Exception], None], guard: FifoGuard, early_end: bool = False
+    ) -> None:
         self.path = path
+        self._allows_early_end = early_end
         self._guard = guard
         self._source = source
         self._broke = broke
@@ -132,6 +135,10 @@ class ImportFifo:
                 return
             while data := self._source.read_text(_BLOCK_BYTES):
                 if not self._write(data):
+                    if self._allows_early_end:
+                        self._source.close()  # takes the rest, so that the exporter ends well
+                        self._guard.release(self._descriptor)
+                        self._descriptor = -1
                     return
             self._guard.release(self._descriptor)
             self._descriptor = -1
@@ -172,7 +179,8 @@ class ImportFifo:
             StreamFailed: the program did not read everything, although it ended well.
         """
         self._stop.set()
-        self._source.cancel(failure or "the program has ended")
+        if failure or not self._allows_early_end:
+            self._source.cancel(failure or "the program has ended")
         self._thread.join()
         complete = self._descriptor < 0 and self._source.ended
         if self._descriptor >= 0:

@@ -17,6 +17,7 @@ from entrepot_pipes import chunks
 from entrepot_pipes.text.dialect import Dialect
 from entrepot_pipes.text.parser import TextBlock, TextParser
 from entrepot_pipes.text.writer import TextWriter
+from entrepot_pipes.verification import Sample, check_batch, check_bytes, check_text, comparing, sample_of
 from entrepot_pipes.worker_directory import Form, Membership, data_name
 
 _WATCH_SECONDS = 0.5  # how often somebody who waits for rows looks whether all exporters are alive
@@ -112,7 +113,15 @@ class Import:
         return data
 
     def close(self) -> None:
-        """Stop reading. Before the end, that means giving up, and the exporters fail. Closing twice is harmless."""
+        """Stop reading. Before the end, that means giving up, and the exporters fail. Closing twice is harmless.
+
+        With ``early_end=true`` in the name, the rest is taken and thrown away instead, and the exporters end well.
+        Errors are those of iterating.
+        """
+        if self._membership.pipe.early_end and not (self._closed or self._ended or self._pid != os.getpid()):
+            self._text, self._first = memoryview(b""), None
+            while self._next_of(self._batches if self._form == "columns" else self._texts) is not None:
+                pass
         self._close(f"the importer (process {self._membership.record.pid}) stopped reading before the end")
 
     def cancel(self, reason: str) -> None:
@@ -157,16 +166,23 @@ class Import:
             self._gave_up(error)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for chunk in self._chunks():
+        for chunk, sample in self._chunks():
             block = chunks.text_block_of(chunk)
+            if sample is not None:
+                with comparing(sample):
+                    check_batch(self._membership.pipe.key, chunk, sample)
             yield from [chunk] if block is None else self._strings_of(block)
 
     def _texts(self) -> Iterator[bytes]:
         writer: TextWriter | None = None
         schema: pa.Schema | None = None
-        for chunk in self._chunks():
+        for chunk, sample in self._chunks():
             if isinstance(chunk, (bytes, bytearray, memoryview)):
-                yield bytes(chunk)
+                data = bytes(chunk)
+                if sample is not None:
+                    with comparing(sample):
+                        check_bytes(self._membership.pipe.key, data, sample)
+                yield data
                 continue
             block = chunks.text_block_of(chunk)
             if writer is None:
@@ -175,8 +191,15 @@ class Import:
                 yield block.data
                 continue
             for batch in [chunk] if block is None else self._strings_of(block):
-                schema = self._schema = batch.schema
-                if text := writer.write(batch):
+                first, schema = schema is None, batch.schema
+                self._schema = schema
+                text = writer.write(batch)
+                if sample is not None:
+                    key = self._membership.pipe.key
+                    with comparing(sample):
+                        check_batch(key, batch, sample)
+                        check_text(key, text, writer.dialect, schema, first, sample)
+                if text:
                     yield text
         if writer is not None and (text := writer.finish(schema)):
             yield text
@@ -205,8 +228,9 @@ class Import:
 
     # --- chunks
 
-    def _chunks(self) -> Iterator[Any]:
-        """Everything that the exporters write, without their headers, until all have closed."""
+    def _chunks(self) -> Iterator[tuple[Any, Sample | None]]:
+        """Everything that the exporters write, without their headers, until all have closed; and what it is to be
+        compared with."""
         membership = self._membership
         exporters = membership.wait_for(0, self._deadline).workers
         importers, rank = membership.record.workers, membership.rank
@@ -227,7 +251,7 @@ class Import:
             except StreamEnded:
                 break
             if not chunks.is_header(chunk):
-                yield chunk
+                yield sample_of(chunk)
                 continue
             header = chunks.Header.from_chunk(chunk)
             if self._dialect is None and header.dialect is not None and self._form == "text":

@@ -24,7 +24,9 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".arrow", ".f
 
 # A worker has a name in the store, and a connection; more of one host's processes would not help.
 MAX_WORKERS = 64
+MAX_VERIFIED = 10_000_000
 _NAME = re.compile(r"[\w][\w.\-]*(/[\w][\w.\-]*)*")
+_OPTIONS = ("workers", "query", "verify", "early_end")
 _QUERY = re.compile(r"[\w.\-]*")
 _MAX_BYTES = 100  # of name and of query; together with what is added they fit into a name of the store
 
@@ -37,6 +39,8 @@ class PipeName:
         name: letters, digits, ``_``, ``-``, ``.``, and ``/`` between such words.
         workers: how many processes (or opened files) make up *this* end; the other end says so for itself.
         query: tells transfers of the same name apart.
+        verify: how many rows, beside samples of later ones, go by file too, and are compared; 0: none.
+        early_end: whether this end, a reader, may stop before the end without an error for the writers.
 
     Raises:
         InvalidArgument: one of them is malformed.
@@ -45,6 +49,8 @@ class PipeName:
     name: str
     workers: int = 1
     query: str = ""
+    verify: int = 0
+    early_end: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name.encode()) > _MAX_BYTES:
@@ -60,14 +66,26 @@ class PipeName:
         if isinstance(self.workers, bool) or not 1 <= self.workers <= MAX_WORKERS:
             raise InvalidArgument(f"a pipe's end has 1 to {MAX_WORKERS} workers, not {self.workers!r}")
 
+        if isinstance(self.verify, bool) or not 0 <= self.verify <= MAX_VERIFIED:
+            raise InvalidArgument(f"verify= is a number of rows from 0 to {MAX_VERIFIED:,}, not {self.verify!r}")
+
     @property
     def key(self) -> str:
         """What both ends have in common: name and query."""
         return f"{SCHEME}{self.name}" + (f"?query={self.query}" if self.query else "")
 
+    def options(self) -> list[str]:
+        """The options that are not the defaults, as names have them."""
+        given = {
+            "workers": str(self.workers) if self.workers != 1 else "",
+            "query": self.query,
+            "verify": str(self.verify) if self.verify else "",
+            "early_end": "true" if self.early_end else "",
+        }
+        return [f"{key}={value}" for key, value in given.items() if value]
+
     def __str__(self) -> str:
-        options = [f"workers={self.workers}"] if self.workers != 1 else []
-        options += [f"query={self.query}"] if self.query else []
+        options = self.options()
         return f"{SCHEME}{self.name}" + ("?" + "&".join(options) if options else "")
 
 
@@ -120,19 +138,25 @@ def is_reserved(path: str | os.PathLike[str], folder: str | os.PathLike[str] | N
 
 def reserved_file(pipe: PipeName, folder: str | os.PathLike[str], suffix: str = "") -> Path:
     """The reserved file in ``folder`` that stands for a pipe."""
-    options = [f"workers={pipe.workers}"] if pipe.workers != 1 else []
-    options += [f"query={pipe.query}"] if pipe.query else []
-    return Path(folder) / ("@".join([RESERVED_PREFIX + quote(pipe.name, safe=""), *options]) + suffix)
+    return Path(folder) / ("@".join([RESERVED_PREFIX + quote(pipe.name, safe=""), *pipe.options()]) + suffix)
 
 
 def _with_options(name: str, options: list[str], text: str) -> PipeName:
     given: dict[str, str] = {}
     for option in options:
         key, equals, value = option.partition("=")
-        if key not in ("workers", "query") or not equals or key in given:
-            raise InvalidArgument(f"{text!r} has the option {option!r}: a pipe has workers=N and query=TEXT, once each")
+        if key not in _OPTIONS or not equals or key in given:
+            raise InvalidArgument(
+                f"{text!r} has the option {option!r}: a pipe has workers=N, query=TEXT, verify=ROWS and early_end=true,"
+                " once each"
+            )
         given[key] = unquote(value)
     workers = given.get("workers", "1")
     if not (workers.isascii() and workers.isdecimal()):
         raise InvalidArgument(f"{text!r} has workers={workers}: give a number from 1 to {MAX_WORKERS}")
-    return PipeName(name, int(workers[:9]), given.get("query", ""))
+    verify, early_end = given.get("verify", "0"), given.get("early_end", "false")
+    if not (verify.isascii() and verify.isdecimal()):
+        raise InvalidArgument(f"{text!r} has verify={verify}: give a number of rows from 0 to {MAX_VERIFIED:,}")
+    if early_end not in ("true", "false"):
+        raise InvalidArgument(f"{text!r} has early_end={early_end}: give true or false")
+    return PipeName(name, int(workers[:9]), given.get("query", ""), int(verify[:9]), early_end == "true")

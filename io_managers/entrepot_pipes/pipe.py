@@ -13,7 +13,7 @@ from entrepot.errors import InvalidArgument
 
 from entrepot_pipes.export_end import Export
 from entrepot_pipes.import_end import Import
-from entrepot_pipes.names import PipeName, parse, parse_reserved
+from entrepot_pipes.names import MAX_VERIFIED, PipeName, parse, parse_reserved
 from entrepot_pipes.worker_directory import Form, Role, join, record_of
 from entrepot_pipes.worker_directory import exists as _exists
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Export", "Form", "Import", "exists", "open_export", "open_import"]
 
 TIMEOUT_VARIABLE = "ENTREPOT_PIPE_TIMEOUT"
+VERIFY_VARIABLE = "ENTREPOT_PIPE_VERIFY"
 DEFAULT_TIMEOUT_SECONDS = 300.0
 
 _lock = threading.Lock()
@@ -48,6 +49,7 @@ def open_export(
     timeout: float | None = None,
     program: str | None = None,
     pid: int | None = None,
+    verify: int | None = None,
 ) -> Export:
     """Open the writing end of a pipe. The first write, or ``close``, waits for the importer.
 
@@ -58,6 +60,8 @@ def open_export(
         dialect: of the text; ``None``: as it shows.
         timeout: how many seconds to wait for the other end; ``None``: ENTREPOT_PIPE_TIMEOUT, or 300.
         program, pid: for whom this process works, as others are to see it; ``None``: for itself.
+        verify: how many rows go by file too, and are compared, beside samples of later ones; ``None``: as the name
+            says, or ENTREPOT_PIPE_VERIFY, or none. The larger number of both ends holds.
 
     Raises:
         InvalidArgument: the name, or the number of workers, which others of this end gave differently.
@@ -65,7 +69,7 @@ def open_export(
         StreamFailed: the importer came before, and is dead.
         StoreUnavailable: the store cannot be reached.
     """
-    membership, deadline = _join("export", name, store, form, dialect, timeout, program, pid)
+    membership, deadline = _join("export", name, store, form, dialect, timeout, program, pid, verify)
     return Export(membership, deadline - time.monotonic(), form, dialect)
 
 
@@ -78,13 +82,14 @@ def open_import(
     timeout: float | None = None,
     program: str | None = None,
     pid: int | None = None,
+    verify: int | None = None,
 ) -> Import:
     """Open the reading end of a pipe. The first read waits for the exporter.
 
     Args and errors: as :func:`open_export`. ``form`` is what is to be read, and ``dialect`` that of the text; ``None``:
     that of the exporter, if it writes text, and otherwise CSV.
     """
-    membership, deadline = _join("import", name, store, form, dialect, timeout, program, pid)
+    membership, deadline = _join("import", name, store, form, dialect, timeout, program, pid, verify)
     return Import(membership, deadline - time.monotonic(), form, dialect)
 
 
@@ -114,6 +119,18 @@ def default_timeout() -> float:
     return seconds
 
 
+def default_verify() -> int:
+    """How many rows are compared unless a name says so.
+
+    Raises:
+        InvalidArgument: ENTREPOT_PIPE_VERIFY is no number of rows.
+    """
+    text = os.environ.get(VERIFY_VARIABLE, "0") or "0"
+    if not (text.isascii() and text.isdecimal()) or int(text[:9]) > MAX_VERIFIED:
+        raise InvalidArgument(f"{VERIFY_VARIABLE} is a number of rows from 0 to {MAX_VERIFIED:,}, not {text!r}")
+    return int(text[:9])
+
+
 def _join(
     role: Role,
     name: str | PipeName,
@@ -123,6 +140,7 @@ def _join(
     timeout: float | None,
     program: str | None,
     pid: int | None,
+    verify: int | None,
 ) -> tuple[Membership, float]:
     pipe = _parsed(name)
     if form not in ("columns", "text"):
@@ -130,7 +148,8 @@ def _join(
     if timeout is not None and not 0 <= timeout < math.inf:
         raise InvalidArgument(f"a pipe's timeout must be a number of seconds, 0 or more, but got {timeout!r}")
     deadline = time.monotonic() + (default_timeout() if timeout is None else timeout)
-    record = record_of(pipe, form, dialect.to_dict() if dialect else None, pid, program)
+    rows = pipe.verify or default_verify() if verify is None else PipeName(pipe.name, verify=verify).verify
+    record = record_of(pipe, form, dialect.to_dict() if dialect else None, pid, program, rows)
     return join(store or _store(), pipe, role, record, deadline), deadline
 
 

@@ -25,7 +25,7 @@ from entrepot_pipes.fifos import ExportFifo, Fifo, ImportFifo
 from entrepot_pipes.hooks.environment import hooked_environment
 from entrepot_pipes.jvm import jvm_environment, lacks_agent
 from entrepot_pipes.names import FOLDER_VARIABLE, RESERVED_PREFIX, PipeName, parse, parse_reserved, reserved_file
-from entrepot_pipes.pipe import TIMEOUT_VARIABLE, open_export, open_import
+from entrepot_pipes.pipe import TIMEOUT_VARIABLE, VERIFY_VARIABLE, open_export, open_import
 from entrepot_pipes.text.dialect import Dialect
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -55,24 +55,29 @@ def run_program(arguments: argparse.Namespace) -> int:
         stack.callback(shutil.rmtree, private, ignore_errors=True)
         folder = Path(os.path.abspath(arguments.folder or private))
         folder.mkdir(parents=True, exist_ok=True)
-        broker = stack.enter_context(Broker(private / "broker.sock", store, arguments.timeout))
+        broker = stack.enter_context(Broker(private / "broker.sock", store, arguments.timeout, arguments.verify))
         environment = program_environment(os.environ, store, folder, broker.path, arguments.timeout)
+        if arguments.verify is not None:
+            environment[VERIFY_VARIABLE] = str(arguments.verify)
         guard = stack.enter_context(FifoGuard())
         program = _Program(words, guard)
         fifos: list[Fifo] = []
         try:
+            options: dict[str, Any] = {
+                "store": store,
+                "form": "text",
+                "dialect": dialect,
+                "timeout": arguments.timeout,
+                "verify": arguments.verify,
+                "program": program.name,
+            }
             for name in arguments.exports:
                 for pipe, path in _fifo_paths(name, folder, words):
-                    export = open_export(
-                        pipe, store=store, form="text", dialect=dialect, timeout=arguments.timeout, program=program.name
-                    )
-                    fifos.append(ExportFifo(path, export, program.source_broke))
+                    fifos.append(ExportFifo(path, open_export(pipe, **options), program.source_broke))
             for name in arguments.imports:
                 for pipe, path in _fifo_paths(name, folder, words):
-                    source = open_import(
-                        pipe, store=store, form="text", dialect=dialect, timeout=arguments.timeout, program=program.name
-                    )
-                    fifos.append(ImportFifo(path, source, program.source_broke, guard))
+                    source = open_import(pipe, **options)
+                    fifos.append(ImportFifo(path, source, program.source_broke, guard, pipe.early_end))
             code = program.run(environment)
         except BaseException as error:
             _finish(fifos, f"'entrepot pipe run' failed: {error}")

@@ -43,14 +43,15 @@ class Record:
     program: str
     since: float  # seconds since 1970
     dialect: dict[str, Any] | None = None
+    verify: int = 0  # how many rows are to be compared
 
 
 def record_of(
-    pipe: PipeName, form: Form, dialect: dict[str, Any] | None, pid: int | None, program: str | None
+    pipe: PipeName, form: Form, dialect: dict[str, Any] | None, pid: int | None, program: str | None, verify: int = 0
 ) -> Record:
     """The record of this process, or of the one for which it works."""
     own = " ".join([os.path.basename(sys.argv[0] or sys.executable), *sys.argv[1:3]])
-    return Record(pipe.workers, form, pid or os.getpid(), (program or own)[:200], time.time(), dialect)
+    return Record(pipe.workers, form, pid or os.getpid(), (program or own)[:200], time.time(), dialect, verify)
 
 
 def other(role: Role) -> Role:

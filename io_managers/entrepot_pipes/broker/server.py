@@ -27,10 +27,11 @@ class Broker:
         listening ──close──▶ closed: its connections were shut down, which aborts the ends of pipes that they had open
     """
 
-    def __init__(self, path: Path, store: Store, timeout: float | None) -> None:
+    def __init__(self, path: Path, store: Store, timeout: float | None, verify: int | None = None) -> None:
         self.path = path
         self._store = store
         self._timeout = timeout
+        self._verify = verify
         self._lock = threading.Lock()
         self._connections: dict[threading.Thread, socket.socket] = {}  # guarded by _lock
         self._closed = False  # guarded by _lock
@@ -62,7 +63,7 @@ class Broker:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            serve(connection, self._store, self._timeout)
+            serve(connection, self._store, self._timeout, self._verify)
         finally:
             with self._lock:
                 del self._connections[threading.current_thread()]

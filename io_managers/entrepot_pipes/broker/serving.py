@@ -24,7 +24,7 @@ _DRAIN_SECONDS = 5.0
 _TEXT_BYTES = 1 << 20
 
 
-def serve(connection: socket.socket, store: Store, timeout: float | None) -> None:
+def serve(connection: socket.socket, store: Store, timeout: float | None, verify: int | None) -> None:
     """Serve a connection until it ends, and close it. Errors go to the program."""
     stream = FrameSocket(connection)
     try:
@@ -37,9 +37,9 @@ def serve(connection: socket.socket, store: Store, timeout: float | None) -> Non
         if request.role == "exists":
             stream.send_line({"ok": True, "exists": exists(request.pipe, store=store)})
         elif request.role == "export":
-            _serve_export(stream, request, store, timeout)
+            _serve_export(stream, request, _options(request, store, timeout, verify))
         else:
-            _serve_import(stream, request, store, timeout)
+            _serve_import(stream, request, _options(request, store, timeout, verify))
     except (EntrepotError, pa.ArrowException) as error:
         _answer_error(stream, error)
         stream.close(_DRAIN_SECONDS)
@@ -49,7 +49,7 @@ def serve(connection: socket.socket, store: Store, timeout: float | None) -> Non
         stream.close()
 
 
-def _options(request: Request, store: Store, timeout: float | None) -> dict[str, Any]:
+def _options(request: Request, store: Store, timeout: float | None, verify: int | None) -> dict[str, Any]:
     """Keyword arguments with which either end of a pipe is opened for a program."""
     return {
         "store": store,
@@ -58,11 +58,12 @@ def _options(request: Request, store: Store, timeout: float | None) -> dict[str,
         "timeout": timeout,
         "program": request.program,
         "pid": request.pid,
+        "verify": verify,
     }
 
 
-def _serve_export(stream: FrameSocket, request: Request, store: Store, timeout: float | None) -> None:
-    with open_export(request.pipe, **_options(request, store, timeout)) as export:
+def _serve_export(stream: FrameSocket, request: Request, options: dict[str, Any]) -> None:
+    with open_export(request.pipe, **options) as export:
         stream.send_line({"ok": True})
         try:
             _receive(stream, request, export)
@@ -90,8 +91,8 @@ def _receive(stream: FrameSocket, request: Request, export: Export) -> None:
         raise ProtocolError("there is more data after the end of the Arrow stream")
 
 
-def _serve_import(stream: FrameSocket, request: Request, store: Store, timeout: float | None) -> None:
-    with open_import(request.pipe, **_options(request, store, timeout)) as reader:
+def _serve_import(stream: FrameSocket, request: Request, options: dict[str, Any]) -> None:
+    with open_import(request.pipe, **options) as reader:
         first = reader.read_text(_TEXT_BYTES) if request.form == "text" else b""
         schema = reader.schema if request.form == "arrow" else None
         stream.send_line({"ok": True})

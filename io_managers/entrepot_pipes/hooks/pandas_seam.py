@@ -39,7 +39,12 @@ def _to_csv(wrapped: Callable[..., Any], frame: Any, args: Any, kwargs: Any) -> 
         dialect = _dialect(options.get("sep", ","))
         table = _as_table(frame, with_index=kwargs.get("index", True))
         if dialect is not None and table is not None:
-            return send(call.target, table, dialect)
+            own = {name: value for name, value in options.items() if name == "index"}
+
+            def write_rows(start: int, stop: int, file: str) -> None:
+                frame.iloc[start:stop].to_csv(file, **own)
+
+            return send(call.target, table, dialect, write_rows)
     mode = kwargs.get("mode", "w")
     with open_text(call.name, call.target, mode, kwargs.get("encoding"), kwargs.get("errors"), newline="") as file:
         return call.with_file(file)

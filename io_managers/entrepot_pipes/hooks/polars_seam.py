@@ -42,7 +42,7 @@ def _write_csv(wrapped: Callable[..., Any], frame: Any, args: Any, kwargs: Any) 
     if options is not None and options.keys() <= {"separator"} and takes_columns("polars"):
         table, dialect = _as_table(frame), _dialect(options.get("separator", ","))
         if dialect is not None and table.num_columns and plain_types(table.schema, booleans=True):
-            return send(call.target, table, dialect)
+            return send(call.target, table, dialect, lambda a, b, file: frame.slice(a, b - a).write_csv(file))
     with open_binary(call.name, call.target, "wb") as file:
         return call.with_file(file)
 

@@ -61,7 +61,7 @@ def _write_csv(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: An
     if plain and takes_columns("pyarrow") and hasattr(data, "num_rows") and plain_types(data.schema, booleans=True):
         table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
         if table.num_columns and not _has_whole_doubles(table):
-            return send(call.target, table)
+            return send(call.target, table, None, lambda a, b, file: wrapped(table.slice(a, b - a), file))
     with open_binary(call.name, call.target, "wb") as file:
         return wrapped(**{**given, "output_file": file})
 

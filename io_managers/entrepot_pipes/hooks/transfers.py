@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,24 +15,36 @@ from entrepot_pipes.names import PipeName
 from entrepot_pipes.text.dialect import Dialect
 
 _BATCH_ROWS = 1 << 16
+WriteRows = Callable[[int, int, str], None]
 
 # What loads Arrow's parsers is imported in functions: the seam of these parsers is installed while they are loaded, and
 # imports this module.
 
 
-def send(target: PipeName, table: pa.Table, dialect: Dialect | None = None) -> None:
-    """Write a table; readers that want text get it in this dialect."""
-    send_batches(target, table.schema, table.to_batches(max_chunksize=_BATCH_ROWS), dialect)
+def send(
+    target: PipeName, table: pa.Table, dialect: Dialect | None = None, write_rows: WriteRows | None = None
+) -> None:
+    """Write a table; readers that want text get it in this dialect.
+
+    ``write_rows`` writes some of them to a file by the library's own means, for ``verify=``.
+    """
+    send_batches(target, table.schema, table.to_batches(max_chunksize=_BATCH_ROWS), dialect, write_rows)
 
 
 def send_batches(
-    target: PipeName, schema: pa.Schema, batches: Iterable[pa.RecordBatch], dialect: Dialect | None = None
+    target: PipeName,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    dialect: Dialect | None = None,
+    write_rows: WriteRows | None = None,
 ) -> int:
     """Write batches as they come; return the number of rows."""
     from entrepot_pipes import pipe
 
     rows = 0
     with pipe.open_export(target, form="columns", dialect=dialect) as export:
+        if write_rows is not None:
+            export.verify_with(write_rows)
         for batch in batches:
             if batch.num_rows:
                 export.write(batch)

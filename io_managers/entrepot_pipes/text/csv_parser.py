@@ -34,6 +34,7 @@ class CsvParser:
     def __init__(self, dialect: Dialect | None, infer: bool, block_bytes: int) -> None:
         self.dialect = dialect
         self.schema: pa.Schema | None = None
+        self.last_block = b""  # of records, of which the last batch was made
         self._detected = dialect is None
         self._infer = infer
         self._block_bytes = block_bytes
@@ -75,6 +76,7 @@ class CsvParser:
             return self._fall_back("a quote is neither at the beginning nor at the end of a field")
         if self._detected and "\\N" in self.dialect.nulls and block.count(b"\\") != block.count(b"\\N"):
             return self._fall_back("backslashes stand for something else than nulls")
+        self.last_block = block
         if self.schema is None:
             try:
                 return self._first(block, rest, final)
@@ -111,7 +113,7 @@ class CsvParser:
         batch = self._read(records, columns, self._types)
         typed = [(name, self._types[at]) for name, at in zip(names, columns, strict=True)]
         self.schema = pa.schema(typed, metadata={DIALECT_KEY: json.dumps(self.dialect.to_dict())})
-        self._pending = bytearray(rest)
+        self._pending, self.last_block = bytearray(rest), records
         return [self._named(batch)]
 
     def _infer_types(self, records: bytes, columns: list[str]) -> dict[str, pa.DataType]:

@@ -38,6 +38,7 @@ class JsonParser:
     def __init__(self, dialect: Dialect | None, block_bytes: int) -> None:
         self.dialect = dialect
         self.schema: pa.Schema | None = None
+        self.last_block = b""  # of objects, of which the last batch was made
         self._header = KeyHeader()
         self._block_bytes = block_bytes
         self._pending = bytearray()  # in UTF-8 once the dialect is known
@@ -75,6 +76,7 @@ class JsonParser:
                 self._text_reason = f"no object ends within {len(rest):,} bytes"
                 return self._rest_as_text()
             return []
+        self.last_block = block
         return [self._columns(block)]
 
     def _begin(self, final: bool) -> None:

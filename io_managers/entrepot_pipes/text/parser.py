@@ -46,6 +46,11 @@ class TextParser:
         return self._parser.dialect if self._parser else None
 
     @property
+    def last_block(self) -> bytes:
+        """The records, in UTF-8 and without a header, that the last batch was parsed from."""
+        return self._parser.last_block if self._parser else b""
+
+    @property
     def schema(self) -> pa.Schema | None:
         """Of the batches so far, as soon as it is known."""
         return self._parser.schema if self._parser else None
