@@ -67,7 +67,8 @@ class Appender:
 
 class PageWriter:
     def appender(self) -> Appender: ...
-    def finish(self) -> bytes: ...  # for each page: ID, partition, records, bytes, when it was sealed: 20, 4, 8, 8, 8 bytes
+    # for each page: ID, partition, records, bytes, when it was sealed: 20, 4, 8, 8, 8 bytes
+    def finish(self) -> bytes: ...
     def abandon(self) -> None: ...
 
 class Client:

@@ -14,23 +14,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from entrepot._client.arguments import checked_name, timeout_seconds
-from entrepot._client.locality import pack_attributes
 from entrepot._collections.members import put_contents
 from entrepot._collections.metadata import VALUE, Contents, ValueTraits, collection_key, pack_index
 from entrepot._daemon.units import parse_size
 from entrepot._services.manifest import Manifest, WriterSlots, parse_manifest
 from entrepot._services.page import ALIGNED, COMPACT, FIXED, Page
-from entrepot._services.shuffle_writer import ShuffleWriter, checked_layout_number
+from entrepot._services.shuffle_layout import ShuffleLayout, checked_layout_number
+from entrepot._services.shuffle_writer import ShuffleWriter
 from entrepot._streams.stream import Stream, StreamArguments
 from entrepot.errors import (
     InvalidArgument,
     ObjectExists,
     ObjectNotFound,
-    StoreFull,
     StreamEnded,
     StreamFailed,
     StreamLost,
@@ -50,38 +49,8 @@ _MAX_WRITERS = 1 << 12
 _MIN_PAGE_BYTES, _MAX_PAGE_BYTES = 64 << 10, 1 << 30
 _DEFAULT_PAGE_BYTES = 4 << 20
 _OPEN_SHARE = 8  # the pages that writers fill at the same time take at most this part of the store, if they can
-_SETS = 64  # of a session, for all its shuffles: sets are never deleted, and a store has 65,536
 _MAX_RECORD_BYTES = (1 << 32) - 1
 _SEAL_SLICE_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class ShuffleLayout:
-    """What all processes of a shuffle agree on.
-
-    Attributes:
-        partitions, writers: how many.
-        framing: how records follow each other.
-        record_bytes: the length of each; 0: they have their own.
-        page_bytes: of a full page.
-    """
-
-    partitions: int
-    writers: int
-    framing: int
-    record_bytes: int
-    page_bytes: int
-
-    def set_handles(self, store: ServiceStore) -> list[int]:
-        """Return the locality set of each partition: its pages are appended, and read in the order of their seals."""
-        changed, value = pack_attributes(None, None, {"reading": "sequential", "writing": "append"})
-        handles: list[int] = []
-        try:
-            for number in range(min(self.partitions, _SETS)):
-                handles.append(store._raw().define_set(store._session_number, f"shuffle:{number}", 0, changed, value))
-        except StoreFull:  # too many sets: eviction then knows less, everything else works the same
-            return []
-        return [handles[number % len(handles)] for number in range(self.partitions)]
 
 
 class Shuffle:
@@ -121,7 +90,8 @@ class Shuffle:
         """
         if self.sealed:
             raise ObjectExists(
-                f"shuffle {self.name!r} is sealed, so nothing can be written to it: discard() it, or choose another name"
+                f"shuffle {self.name!r} is sealed, so nothing can be written to it: discard() it, or choose another "
+                "name"
             )
         stream = self._stream(create=True).writer()
         return ShuffleWriter(self._store, self.name, self._layout, self._slots, stream)

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from entrepot import _core
-from entrepot._client.arguments import checked_integer
 from entrepot._services.manifest import PREFIX_BYTES, PageEntry, WriterSlots, pack_manifest, parse_pages
 from entrepot._services.page import ALIGNED
 from entrepot._services.partitioning import given_numbers, partition_numbers, record_buffers
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from entrepot._services.shuffle import ShuffleLayout
+    from entrepot._services.shuffle_layout import ShuffleLayout
     from entrepot._services.store_access import ServiceStore
     from entrepot._streams.writer import StreamWriter
 
@@ -226,8 +225,8 @@ class ShuffleWriter:
                 self._schema = bare
             elif self._schema != bare:
                 raise InvalidArgument(
-                    f"all rows of shuffle {self._name!r} must have the same columns: before, they were\n{self._schema}\n"
-                    f"but now\n{bare}"
+                    f"all rows of shuffle {self._name!r} must have the same columns: before, they were\n"
+                    f"{self._schema}\nbut now\n{bare}"
                 )
 
     def __enter__(self) -> ShuffleWriter:
@@ -336,7 +335,7 @@ def _to_table(rows: Any) -> pa.Table:
 
 
 def _without_views(table: pa.Table) -> pa.Table:
-    """Return the table with views, as Polars has them, as ordinary text and bytes: Arrow cannot gather rows of views."""
+    """Return the table with views, as Polars has them, as ordinary text and bytes, of which Arrow can gather rows."""
     import pyarrow as pa
 
     large = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
@@ -344,11 +343,3 @@ def _without_views(table: pa.Table) -> pa.Table:
         return table
     fields = [field.with_type(large.get(field.type, field.type)) for field in table.schema]
     return table.cast(pa.schema(fields))
-
-
-def checked_layout_number(subject: str, value: Any, maximum: int) -> int:
-    """Check for an integer from 1 to ``maximum``."""
-    number = checked_integer(subject, value, maximum)
-    if not number:
-        raise InvalidArgument(f"{subject} must be at least 1, but got 0")
-    return number
