@@ -23,6 +23,7 @@ from benchmarks.commands.plasma_restart import add_plasma_restart
 from benchmarks.commands.plasma_server import add_plasma_server
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
+from benchmarks.commands.services import add_services
 from benchmarks.commands.streams import add_streams
 from benchmarks.commands.table_handoff import add_handoff
 from benchmarks.commands.transport import add_transport
@@ -57,6 +58,7 @@ def main() -> int:
     add_handoff(commands)
     add_dataframes(commands)
     add_mount(commands)
+    add_services(commands)
     add_streams(commands)
     add_pipes(commands)
     add_transport(commands)

@@ -24,6 +24,8 @@ constexpr const char* kHelp =
     "    runs a command and counts the instructions of its first thread between two SIGSTOPs that it sends itself\n"
     "bench_native spill FOLDER BYTES BLOB_BYTES ROUNDS\n"
     "    spilling and reloading beside plain direct I/O of the same bytes, in turns\n"
+    "bench_native shuffle SOCKET FOLDER BYTES RECORD_BYTES PARTITIONS THREADS PAGE_BYTES ROUNDS\n"
+    "    a shuffle; SOCKET -: one file for each writer and partition instead\n"
     "bench_native crowd SOCKET CLIENTS MILLISECONDS BYTES\n"
     "    clients in processes of their own, all at once: each gets for half the time, then puts\n";
 
@@ -44,6 +46,7 @@ int main(int argc, char** argv) {
   if (all[0] == "loop" && rest.size() == 4) return bench::store_loop(rest);
   if (all[0] == "steps" && !rest.empty()) return bench::steps(rest);
   if (all[0] == "spill" && rest.size() == 4) return bench::spill(rest);
+  if (all[0] == "shuffle" && rest.size() == 8) return bench::shuffle(rest);
   if (all[0] == "crowd" && rest.size() == 4) return bench::crowd(rest);
   std::fputs(kHelp, stderr);
   return 2;

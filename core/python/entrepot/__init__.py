@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from entrepot._codecs.own_codecs import codec as codec
     from entrepot._collections.builder import CollectionBuilder as CollectionBuilder
     from entrepot._collections.collection import Collection as Collection
+    from entrepot._services.page import Page as Page
+    from entrepot._services.shuffle import Shuffle as Shuffle
+    from entrepot._services.shuffle_writer import ShuffleWriter as ShuffleWriter
     from entrepot._store.connection import connect as connect
     from entrepot._store.store import Store as Store
     from entrepot._streams.reader import StreamReader as StreamReader
@@ -92,10 +95,13 @@ _MODULE_BY_NAME = {
     "LocalitySet": "entrepot._client.locality",
     "ObjectID": "entrepot.ids",
     "ObjectInfo": "entrepot._client.info",
+    "Page": "entrepot._services.page",
     "Pin": "entrepot._client.pins",
     "PutResult": "entrepot._client.info",
     "Reservation": "entrepot._client.reservation",
     "SessionInfo": "entrepot._client.info",
+    "Shuffle": "entrepot._services.shuffle",
+    "ShuffleWriter": "entrepot._services.shuffle_writer",
     "Store": "entrepot._store.store",
     "Stream": "entrepot._streams.stream",
     "StreamReader": "entrepot._streams.reader",
@@ -128,10 +134,13 @@ __all__ = [
     "ObjectInfo",
     "ObjectLost",
     "ObjectNotFound",
+    "Page",
     "Pin",
     "PutResult",
     "Reservation",
     "SessionInfo",
+    "Shuffle",
+    "ShuffleWriter",
     "Store",
     "StoreFull",
     "StoreUnavailable",

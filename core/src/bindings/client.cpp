@@ -391,6 +391,7 @@ void add_client(nb::module_& module) {
   add_inline_objects(module, cls);
   add_object_builders(module, cls);
   add_transfers(module, cls);
+  add_pages(module, cls);
   module.def("connect", &connect, nb::arg("path"), nb::arg("label"), nb::arg("version"), nb::arg("connect_timeout"),
              nb::arg("reconnect_timeout"), nb::arg("start").none() = nb::none(),
              nb::arg("succeeded").none() = nb::none(), nb::rv_policy::take_ownership);

@@ -68,5 +68,6 @@ void add_transfers(nb::module_& module, nb::class_<PyClient>& cls);
 void add_sessions_and_names(nb::class_<PyClient>& cls);
 void add_inline_objects(nb::module_& module, nb::class_<PyClient>& cls);
 void add_object_builders(nb::module_& module, nb::class_<PyClient>& cls);
+void add_pages(nb::module_& module, nb::class_<PyClient>& cls);
 
 }  // namespace entrepot::bindings

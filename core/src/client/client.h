@@ -268,6 +268,7 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
 
  private:
   friend class ObjectBuilder;
+  friend class PageWriter;
   friend class WritableBlob;
   enum class State : std::uint8_t { kConnected, kClosing, kClosed, kLost };
   struct ForkPlan;
@@ -380,6 +381,7 @@ class WritableBlob {
  private:
   friend class Client;
   friend class ObjectBuilder;
+  friend class PageWriter;
   enum class State : std::uint8_t { kOpen, kSealed, kDropped, kOrphan };
   WritableBlob() = default;
   void shorten(std::uint64_t bytes);  // to its first bytes, if it is in the store

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from entrepot._readers.file_reader import FileReader
     from entrepot._readers.formats import Format
     from entrepot._readers.sources import PathArgument
+    from entrepot._services.shuffle import Shuffle
     from entrepot._streams.stream import Stream
 
 _MAX_ATTEMPTS = 64  # attempts to resolve a name that is rebound faster than its object can be read
@@ -535,6 +536,44 @@ class Store:
         else:
             is_shared = arguments.checked_boolean("cluster", cluster)
         return open_cluster_stream(self, name, given) if is_shared else Stream(self, name, given)
+
+    def shuffle(
+        self,
+        name: str,
+        partitions: SupportsIndex | None = None,
+        *,
+        writers: SupportsIndex | None = None,
+        record_bytes: SupportsIndex | None = None,
+        records: bool = False,
+        page_bytes: SupportsIndex | str | None = None,
+    ) -> Shuffle:
+        """Open the shuffle of this name in this session: rows that several processes divide between partitions.
+
+            with store.shuffle("by-customer", 16).writer() as writer:       # in each process that writes
+                for batch in batches:
+                    writer.append(batch, by="customer")
+
+            for batch in store.shuffle("by-customer").read(3):              # in the one that processes partition 3
+                ...
+
+        Rows are written to pages that lie in the store, and read where they lie; docs/services.md has more.
+
+        Args:
+            name: its name within the session.
+            partitions: how many partitions it has: 1 to 65,536. Needed by its first user.
+            writers: how many writers it expects in total: 1 to 4,096. Default: 1.
+            record_bytes: it is a shuffle of records of this length, instead of tables.
+            records: it is one of records that have lengths of their own.
+            page_bytes: size of a page: 64 KiB to 1 GiB, or a text such as ``"1MiB"``. Default: up to 4 MiB, so that the
+                pages that are written at the same time take at most an eighth of the store.
+
+        Raises:
+            ObjectNotFound: it does not exist, and the number of partitions was not given.
+            InvalidArgument: a malformed argument, or another value than its first user gave.
+        """
+        from entrepot._services.shuffle import Shuffle  # here, because most processes use none
+
+        return Shuffle(self, name, partitions, writers, record_bytes, records, page_bytes)
 
     # --- names
 

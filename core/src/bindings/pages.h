@@ -1,0 +1,39 @@
+// Columns of keys or records, as Python passes them: values of one width, or Arrow's offsets and data.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "bindings/common.h"
+#include "bindings/items.h"
+
+namespace entrepot::bindings {
+
+class RecordColumn {
+ public:
+  // `offset_bytes`: 0: `width` bytes each; 4 or 8: the size of an offset, of which there is one more than values.
+  // Throws InvalidArgument if the values do not lie within the data.
+  RecordColumn(Exports& exports, nb::handle data, std::uint64_t width, nb::handle offsets, unsigned offset_bytes);
+
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  [[nodiscard]] std::span<const std::byte> operator[](std::uint64_t i) const {
+    if (offset_bytes_ == 0) return data_.subspan(i * width_, width_);
+    if (offset_bytes_ == 4) return slice(static_cast<const std::int32_t*>(offsets_), i);
+    return slice(static_cast<const std::int64_t*>(offsets_), i);
+  }
+
+ private:
+  template <class Offset>
+  [[nodiscard]] std::span<const std::byte> slice(const Offset* offsets, std::uint64_t i) const {
+    return data_.subspan(static_cast<std::uint64_t>(offsets[i]),
+                         static_cast<std::uint64_t>(offsets[i + 1] - offsets[i]));
+  }
+
+  std::span<const std::byte> data_;
+  std::uint64_t width_ = 0;
+  const void* offsets_ = nullptr;
+  unsigned offset_bytes_ = 0;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace entrepot::bindings
