@@ -64,8 +64,6 @@ environments: $(ENVIRONMENTS) .venv-torch/.developed  ## create the environments
 	@bash tools/sync_venv.sh .venv-spark tests/pipes/jvm/spark.lock
 	@touch $@
 
-environments: $(ENVIRONMENTS)  ## create the environments with other versions of NumPy, Arrow, pandas and Polars
-
 build: setup  ## build the daemon and the extension, beside the Python sources
 	@bash tools/build.sh dev product $(JOBS)
 
@@ -78,10 +76,10 @@ test-fast: cpp-tests  ## C++ unit tests without sanitizers, and Python tests tha
 test: build $(VENV2)/.developed .venv-plasma-client/.synced  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
-test-exhaustive: cpp-tests environments .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, eight other environments, whole benchmark runs
+test-exhaustive: cpp-tests $(ENVIRONMENTS) .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, eight other environments, whole benchmark runs
 	@$(PY) tools/run_tests.py exhaustive --begin-within $(BEGIN_WITHIN)
 
-test-full: test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm
+test-full: environments test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm
 	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest tests/failover tests/examples/test_failover.py --timeout 900
 	@ENTREPOT_FAULT_MATRIX=full $(PY) -m pytest -n 6 tests/core/test_stopped_steps.py --timeout 300
 	@ENTREPOT_BUILD_HELM=1 $(PY) -m pytest tests/operator/packaging/test_helm.py --timeout 1300
