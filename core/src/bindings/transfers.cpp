@@ -46,14 +46,14 @@ nb::list pin_present(PyClient& client, const std::vector<nb::bytes>& ids) {
   using Objects = std::vector<ObjectPtr>;
   const std::vector<IdBytes> object_ids = ids_from(ids);
   Objects objects = check(client.run([&](const Attachment& attachment) -> Result<Objects> {
-    Objects found;
-    found.reserve(object_ids.size());
+    Objects present;
+    present.reserve(object_ids.size());
     for (const IdBytes& id : object_ids) {
       auto object = attachment.client->find(id);
       if (!object.is_ok() && object.status().code() == Code::kStoreUnavailable) return object.status();
-      found.push_back(object.is_ok() ? object.take() : nullptr);
+      present.push_back(object.is_ok() ? object.take() : nullptr);
     }
-    return found;
+    return present;
   }));
   nb::list result;
   for (ObjectPtr& object : objects) {
