@@ -134,4 +134,5 @@ def test_many_objects_are_asked_about_at_once(store: entrepot.Store) -> None:
     assert [each is not None for each in present] == [True, False, True, False]
     assert present[2] is not None
     assert bytes(present[2].buffers[0]) == np.arange(3002).tobytes()
-    assert raw_objects.generations_of(store, []) == raw_objects.read_present(store, []) == []
+    assert raw_objects.generations_of(store, []) == []
+    assert raw_objects.read_present(store, []) == []

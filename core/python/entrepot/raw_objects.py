@@ -169,8 +169,8 @@ def generations_of(store: Store, oids: Sequence[ObjectID]) -> list[int | None]:
 
 def read_present(store: Store, oids: Sequence[ObjectID]) -> list[RawObject | None]:
     """Read those of several objects that are in memory, without waiting; None: :func:`read` says what it is."""
-    found = store._raw().pin_present([oid.binary for oid in oids])  # pyright: ignore[reportPrivateUsage]
-    return [None if raw is None else RawObject(oid, raw) for oid, raw in zip(oids, found, strict=True)]
+    pinned = store._raw().pin_present([oid.binary for oid in oids])  # pyright: ignore[reportPrivateUsage]
+    return [None if raw is None else RawObject(oid, raw) for oid, raw in zip(oids, pinned, strict=True)]
 
 
 def discard(store: Store, oid: ObjectID) -> None:

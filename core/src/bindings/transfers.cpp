@@ -3,16 +3,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +19,7 @@
 #include "bindings/common.h"
 #include "bindings/items.h"
 #include "bindings/py_client.h"
+#include "os/gathered_send.h"
 
 namespace entrepot::bindings {
 namespace {
@@ -31,7 +28,6 @@ using Attachment = ReconnectingClient::Attachment;
 using ObjectPtr = std::shared_ptr<SealedObject>;
 
 constexpr std::uint32_t kLastOutcome = 2;
-constexpr std::size_t kMostBuffers = 1000;  // the kernel takes 1024 in one call
 
 // Numbers are little-endian, as on all machines that Entrepot runs on.
 struct RecordHead {
@@ -50,14 +46,14 @@ nb::list pin_present(PyClient& client, const std::vector<nb::bytes>& ids) {
   using Objects = std::vector<ObjectPtr>;
   const std::vector<IdBytes> object_ids = ids_from(ids);
   Objects objects = check(client.run([&](const Attachment& attachment) -> Result<Objects> {
-    Objects found;
-    found.reserve(object_ids.size());
+    Objects present;
+    present.reserve(object_ids.size());
     for (const IdBytes& id : object_ids) {
       auto object = attachment.client->find(id);
       if (!object.is_ok() && object.status().code() == Code::kStoreUnavailable) return object.status();
-      found.push_back(object.is_ok() ? object.take() : nullptr);
+      present.push_back(object.is_ok() ? object.take() : nullptr);
     }
-    return found;
+    return present;
   }));
   nb::list result;
   for (ObjectPtr& object : objects) {
@@ -144,47 +140,21 @@ nb::list split_records(nb::handle meta, std::uint32_t max_tree_bytes, std::uint3
   return records;
 }
 
-// Sends everything; returns 0 or an errno.
-int send_all(int fd, std::vector<iovec>& parts) {
-  std::size_t first = 0;
-  while (first < parts.size()) {
-    msghdr message{};
-    message.msg_iov = &parts[first];
-    message.msg_iovlen = std::min(kMostBuffers, parts.size() - first);
-    const ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    auto done = static_cast<std::size_t>(sent);
-    while (first < parts.size() && done >= parts[first].iov_len) {
-      done -= parts[first].iov_len;
-      ++first;
-    }
-    if (done > 0) {
-      parts[first].iov_base = static_cast<char*>(parts[first].iov_base) + done;
-      parts[first].iov_len -= done;
-    }
-  }
-  return 0;
-}
-
 std::uint64_t send_objects(int fd, const nb::bytes& head, const nb::list& objects) {
   std::vector<ObjectPtr> pinned;
-  std::vector<iovec> parts;
+  std::vector<os::ByteRange> ranges;
   pinned.reserve(objects.size());
-  parts.reserve(objects.size() + 1);
-  parts.push_back({const_cast<char*>(head.c_str()), head.size()});
+  ranges.reserve(objects.size() + 1);
+  ranges.emplace_back(reinterpret_cast<const std::byte*>(head.c_str()), head.size());
   for (const nb::handle each : objects) {
     const ObjectPtr& object = pinned.emplace_back(nb::cast<ObjectPtr&>(each));
-    for (const BufferView& buffer : object->buffers()) {
-      if (buffer.length > 0) parts.push_back({const_cast<std::byte*>(buffer.data), buffer.length});
-    }
+    for (const BufferView& buffer : object->buffers())
+      ranges.emplace_back(buffer.data, buffer.length);
   }
   std::uint64_t bytes = 0;
-  for (const iovec& part : parts)
-    bytes += part.iov_len;
-  const int error = without_gil([&] { return send_all(fd, parts); });
+  for (const os::ByteRange& range : ranges)
+    bytes += range.size();
+  const int error = without_gil([&] { return os::send_all(fd, ranges); });
   if (error != 0) {
     errno = error;
     PyErr_SetFromErrno(PyExc_OSError);
