@@ -58,7 +58,7 @@ def test_bytes_that_were_damaged_are_sent_again(relayed_hosts: tuple[Any, Any, T
     assert (b.store.get(moved, remote=False) == 8).all()
 
 
-@pytest.mark.parametrize("nbytes", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("nbytes", [SMALL, pytest.param(LARGE, marks=pytest.mark.exhaustive)], ids=["small", "large"])
 @pytest.mark.parametrize("home", ["reached through the relay", "reaches through the relay"])
 def test_chunks_of_streams_that_were_damaged_are_sent_again(
     relayed_hosts: tuple[Any, Any, TcpRelay], nbytes: int, home: str

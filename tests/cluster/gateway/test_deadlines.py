@@ -33,7 +33,7 @@ def put(host: Any, index: int) -> None:
 
 
 def test_a_timeout_bounds_calls_while_the_directory_hangs(server: Server, cluster: Any) -> None:
-    a, b = [cluster.host(name, "--lease-seconds", "60") for name in ("a", "b")]  # nobody finds out by renewing it
+    a, b = [cluster.host(name, "--lease-seconds", "600") for name in ("a", "b")]  # nobody finds out by renewing it
     put(a, 0)
     put(b, 1)
     oid = a.store.put("value")

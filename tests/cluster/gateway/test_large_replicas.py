@@ -31,7 +31,9 @@ def test_small_objects_pass_large_ones(cluster: Any, wait_until: Callable[..., N
             return sum(1 for oid in oids if b.store.exists(oid))
 
         with entrepot.connect(a.address, session="run", cluster=True, replicas=2) as store:
-            relay.hold_over(2 << 20)
+            relay.hold_over(
+                512 << 10
+            )  # so that all connections of a fetch, asked twice, do not suffice for a large one
             large = [store.put(np.full(8 << 20, number, dtype=np.uint8)) for number in range(LARGE_COUNT)]
             wait_until(lambda: relay.held > 0, "a large one to be on its way, where it stops")
             small = [store.put(number) for number in range(SMALL_COUNT)]

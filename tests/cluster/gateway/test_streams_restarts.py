@@ -84,7 +84,7 @@ def read_on(reader: Any) -> EntrepotError:
     raise AssertionError("there is no end of chunks")
 
 
-@pytest.mark.parametrize("restarted", ["home", "far"])
+@pytest.mark.parametrize("restarted", [pytest.param("home", marks=pytest.mark.exhaustive), "far"])
 def test_all_ends_fail(cluster: Any, wait_until: Callable[..., None], restarted: str) -> None:
     home, far = cluster.host("home"), cluster.host("far")
     ends = connected(home, far, "restarted")
