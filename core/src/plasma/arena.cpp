@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::uint32_t kLeaseWaitMs = 10'000;
 constexpr std::uint32_t kShortLeaseWaitMs = 200;
-constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kRefusalNs = 1'000'000'000;  // so long a segment that was refused is not asked for again
 constexpr std::size_t kMaxNumbers = 1024;            // then those of segments that are gone are forgotten
 constexpr std::string_view kScope = "default";

@@ -26,6 +26,8 @@
 
 namespace entrepot::plasma {
 
+inline constexpr std::uint64_t kNsPerMs = 1'000'000;
+
 // An object of the store, pinned.
 struct StoredObject {
   std::shared_ptr<SealedObject> object;  // null: it is not there
