@@ -21,7 +21,7 @@ from benchmarks.harness.plasma_connection import OK, OUT_OF_MEMORY, PlasmaConnec
 pytestmark = pytest.mark.timeout(120)
 
 MIB = 1 << 20
-CONNECT, CREATE, GET, RELEASE = 19, 1, 9, 11
+CONNECT, CREATE, CREATE_AND_SEAL, GET, RELEASE = 19, 1, 3, 9, 11
 REPLY_OF_CONNECT = 20
 
 
@@ -110,6 +110,19 @@ def test_a_truncated_message_waits_and_ends_with_its_client(new_front_end: Any) 
             with closing(connected(front_end)) as half:
                 half.sendall(frame(CREATE, bytes(100))[:cut])
         assert answers(good)
+
+
+def test_halves_of_large_messages_are_limited_together(new_front_end: Any) -> None:
+    front_end = new_front_end(16 * MIB)
+    with ExitStack() as stack:
+        good = stack.enter_context(closing(connected(front_end)))
+        for _ in range(5):  # 100 MiB in all; one message may have 64 MiB more than the arena
+            half = stack.enter_context(closing(connected(front_end)))
+            with suppress(BrokenPipeError, ConnectionResetError):
+                half.sendall(frame(CREATE_AND_SEAL, length=30 * MIB))
+                half.sendall(bytes(20 * MIB))
+        assert answers(good)
+    assert "could not be handled yet" in front_end.log()
 
 
 def test_a_client_that_never_reads_stops_nobody(new_front_end: Any) -> None:

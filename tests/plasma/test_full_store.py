@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import entrepot
@@ -144,3 +146,29 @@ def test_with_isolate_a_seal_that_waits_for_the_store_stops_nobody_else(
             os.kill(pid, signal.SIGCONT)
         sealing.end_seal()
         assert other.contains(oid(2))
+
+
+@pytest.mark.exhaustive
+def test_creates_that_wait_for_memory_fail_together(new_daemon: Callable[..., Any], new_front_end: Any) -> None:
+    """Not those of the first few clients after ten seconds, the next ones' ten seconds later, and so on."""
+    daemon = new_daemon("32MiB", "--spill-path", "none")
+    front_end = new_front_end(32 * MIB, store=daemon)
+    seconds: list[float] = []
+
+    def create(number: int) -> None:
+        with closing(PlasmaConnection(front_end.socket)) as client, suppress(OutOfMemory):
+            begin = time.monotonic()
+            try:
+                client.create(oid(number), 4 * MIB, 0)
+            finally:
+                seconds.append(time.monotonic() - begin)
+
+    with entrepot.connect(daemon.address) as store:
+        store.put(bytes(29 * MIB))
+        waiting = [threading.Thread(target=create, args=(number,)) for number in range(7)]
+        for thread in waiting:
+            thread.start()
+        for thread in waiting:
+            thread.join(100)
+    assert len(seconds) == 7
+    assert max(seconds) < 2 * min(seconds)

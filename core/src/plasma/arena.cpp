@@ -84,7 +84,10 @@ std::optional<Extent> Arena::lease_at_hand(std::uint64_t bytes) {
   return extent_of(*std::move(range), true);
 }
 
-Result<Extent> Arena::lease(std::uint64_t bytes) { return lease(bytes, kLeaseWaitMs); }
+Result<Extent> Arena::lease_since(std::uint64_t began_ns, std::uint64_t bytes) {
+  const std::uint64_t waited_ms = (os::monotonic_ns() - began_ns) / kNsPerMs;
+  return lease(bytes, waited_ms < kLeaseWaitMs ? kLeaseWaitMs - static_cast<std::uint32_t>(waited_ms) : 0);
+}
 
 Result<Extent> Arena::lease(std::uint64_t bytes, std::uint32_t wait_ms) {
   const std::uint64_t align = align_for(bytes);

@@ -26,6 +26,8 @@
 
 namespace entrepot::plasma {
 
+inline constexpr std::uint64_t kNsPerMs = 1'000'000;
+
 // An object of the store, pinned.
 struct StoredObject {
   std::shared_ptr<SealedObject> object;  // null: it is not there
@@ -60,7 +62,9 @@ class Arena {
 
   // --- room for an object
   [[nodiscard]] std::optional<Extent> lease_at_hand(std::uint64_t bytes);  // without asking the daemon
-  [[nodiscard]] Result<Extent> lease(std::uint64_t bytes);
+  // Waits for memory for up to ten seconds from `began_ns`, when the client asked for it: requests that wait for each
+  // other fail at the same time, not one after the other.
+  [[nodiscard]] Result<Extent> lease_since(std::uint64_t began_ns, std::uint64_t bytes);
   [[nodiscard]] std::byte* address(const Extent& extent) const;
   // The descriptor of an extent's segment, writable. The result keeps it open.
   [[nodiscard]] std::shared_ptr<const UniqueFd> descriptor(const Extent& extent) const;

@@ -20,6 +20,7 @@ constexpr int kBacklog = 1024;
 constexpr std::uint64_t kAcceptAgainNs = 100'000'000;
 constexpr std::uint64_t kStoreLookNs = 1'000'000'000;
 constexpr std::uint64_t kMessageBytes = 64U << 20;            // beyond the objects that a message may contain
+constexpr std::uint64_t kShortMessageBytes = 64U << 10;       // without a look at how much has come from all together
 constexpr std::uint64_t kMaxMessageBytes = (1ULL << 31) - 1;  // FlatBuffers' own limit
 
 }  // namespace
@@ -162,7 +163,24 @@ void FrontEnd::on_event(ClientKey key, const os::Ready& ready) {
   }
   if (!*read) return remove(key);
   loop_.expect_event();  // Plasma's calls are a few requests each
+  const bool is_long = client.reader().buffered_bytes() > kShortMessageBytes;
   go_on(client);
+  if (is_long) limit_unhandled();
+}
+
+void FrontEnd::limit_unhandled() {
+  std::uint64_t bytes = 0;
+  ClientChannel* largest = nullptr;
+  for (const auto& [key, client] : clients_) {
+    const std::uint64_t buffered = client->reader().buffered_bytes();
+    bytes += buffered;
+    if (largest == nullptr || buffered > largest->reader().buffered_bytes()) largest = client.get();
+  }
+  if (bytes <= max_body_bytes()) return;
+  cut_off(*largest,
+          Status(Code::kInvalidArgument,
+                 concat("clients have sent ", format_bytes(bytes), " of messages that could not be handled yet, of ",
+                        "which it has ", format_bytes(largest->reader().buffered_bytes()))));
 }
 
 void FrontEnd::go_on(ClientChannel& client) {

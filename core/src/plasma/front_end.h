@@ -59,6 +59,8 @@ class FrontEnd {
   void settle(ClientChannel& client);                 // sends what it can, and waits for the right events
   void refuse_entrepot(ClientChannel& client, std::uint64_t request) const;
   void cut_off(ClientChannel& client, const Status& reason);
+  // Of what clients have sent and could not be handled yet, together, as much is kept as one message may be long.
+  void limit_unhandled();
   void remove(ClientKey key);
   [[nodiscard]] ClientChannel* channel(ClientKey key);
   [[nodiscard]] std::uint64_t max_body_bytes() const;

@@ -9,7 +9,6 @@
 namespace entrepot::plasma {
 namespace {
 
-constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kLookNs = 5 * kNsPerMs;  // between two looks into the directory
 constexpr std::uint64_t kLookShare = 20;         // of this thread's time at most, if much is waited for
 constexpr std::uint64_t kMaxTimeoutMs = 1ULL << 40;

@@ -136,10 +136,10 @@ Status Requests::create(ClientChannel& client, const CreateRequest& request) {
     created(client.key(), request.id, *std::move(extent));
     return Status::ok();
   }
-  parts_.worker.run(
-      [this, key = client.key(), id = request.id, bytes, &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
-        return [this, key, id, extent = arena.lease(bytes)]() { created(key, id, extent); };
-      });
+  parts_.worker.run([this, key = client.key(), id = request.id, bytes, began_ns = os::monotonic_ns(),
+                     &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
+    return [this, key, id, extent = arena.lease_since(began_ns, bytes)]() { created(key, id, extent); };
+  });
   return Status::ok();
 }
 
@@ -191,10 +191,11 @@ Status Requests::create_and_seal(ClientChannel& client, Batch batch) {
     return Status::ok();
   }
   extents.clear();
-  parts_.worker.run([this, key = client.key(), shared, &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
+  parts_.worker.run([this, key = client.key(), shared, began_ns = os::monotonic_ns(),
+                     &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
     std::vector<Extent> filled;
     for (const WholeObject& object : shared->request.objects) {
-      auto extent = arena.lease(object.data.size() + object.metadata.size());
+      auto extent = arena.lease_since(began_ns, object.data.size() + object.metadata.size());
       if (!extent.is_ok()) {
         log_warning("no memory for a Plasma client: ", extent.status().to_string());
         break;

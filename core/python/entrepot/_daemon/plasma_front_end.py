@@ -48,7 +48,7 @@ def start_front_end(path: Path, nbytes: int, address: str, log: Path) -> bool:
     command = [str(front_end_binary()), "-s", str(path), "-m", str(nbytes), "--address", address, SUPERVISED]
     if _runs_already(command, address, path):
         return False
-    if _is_occupied(path):
+    if _is_occupied(path, command):
         pids = " ".join(map(str, listening_pids(f"unix://{path}")))
         advice = f"end it first (kill {pids})" if pids else "end it first"
         raise InvalidArgument(f"--plasma {path}: something listens there already; {advice}, or choose another path")
@@ -86,15 +86,18 @@ def _runs_already(command: list[str], address: str, path: Path) -> bool:
     return False
 
 
-def _is_occupied(path: Path) -> bool:
+def _is_occupied(path: Path, command: list[str]) -> bool:
     """Return whether a process listens at a socket, after waiting for one that was killed and is still exiting.
 
-    The kernel releases a process's memory, its command line included, before it closes its sockets.
+    That is the process that served for a supervisor with this command line, and ends with it. While it exits, the
+    kernel first releases its memory, its command line included, then empties its table of descriptors, and closes what
+    was in it last: in between, nobody seems to have the socket.
     """
+    served = [word for word in command[1:] if word != SUPERVISED]
     end = time.monotonic() + companions.END_SECONDS
     while is_listening(f"unix://{path}"):
-        pids = listening_pids(f"unix://{path}")
-        if not pids or any(map(command_line, pids)) or time.monotonic() > end:
+        lines = [words for words in map(command_line, listening_pids(f"unix://{path}")) if words]
+        if any(words[1:] != served for words in lines) or time.monotonic() > end:
             return True
         time.sleep(0.01)
     return False
