@@ -10,6 +10,7 @@ from benchmarks.commands.admission import add_admission
 from benchmarks.commands.checkpoints import add_checkpoints
 from benchmarks.commands.clients import add_clients
 from benchmarks.commands.cluster import add_cluster
+from benchmarks.commands.crowd import add_crowd
 from benchmarks.commands.dataframes import add_dataframes
 from benchmarks.commands.decoding import add_decoding
 from benchmarks.commands.directory import add_directory
@@ -47,6 +48,7 @@ def main() -> int:
     add_placement(commands)
     add_admission(commands)
     add_clients(commands)
+    add_crowd(commands)
     add_cluster(commands)
     add_policy(commands)
     add_drops(commands)

@@ -120,6 +120,7 @@ def _round(work: str, who: str, count: int, path: Path, where: str, threads: int
         "peak": max(row["peak"] for row in done),
         "peaks": sum(row["peak"] for row in done),
         "copy": sum(row["copy"] for row in done),
+        "cpu": sum(row["cpu"] for row in done),
         "sharing": max(row["end"] - row["begin"] - row["decoding"] for row in done),
         "decoders": sum(row["peak"] >= row["bytes"] // 100 for row in done),
     }

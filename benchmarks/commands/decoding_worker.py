@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -33,7 +34,7 @@ def main(work: str, who: str, path: str, where: str, threads: str) -> None:
     decoding = _time_decoding()
     print("ready", flush=True)
     sys.stdin.readline()
-    begin = time.monotonic()
+    begin, begin_cpu = time.monotonic(), _processor_seconds()
     copied = 0
     with tempfile.TemporaryDirectory(dir=where if store is None else None) as folder:
         table: Any = pq.read_table(path) if store is None else store.read_parquet(path)
@@ -49,11 +50,16 @@ def main(work: str, who: str, path: str, where: str, threads: str) -> None:
         total = pc.call_function("sum", [table["id"]]).as_py() if work == "many" else 0
         end = time.monotonic()
         figures = {"begin": begin, "end": end, "sum": total, "copy": copied, "bytes": table.nbytes}
-        figures["decoding"] = decoding[0]
+        figures |= {"decoding": decoding[0], "cpu": _processor_seconds() - begin_cpu}
         print(json.dumps({**figures, "peak": pa.default_memory_pool().max_memory()}), flush=True)
         sys.stdin.readline()
     if store is not None:
         store.close()
+
+
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def _time_decoding() -> list[float]:

@@ -87,12 +87,24 @@ def decoding_sections(decoding: dict[str, dict[str, dict[str, float]]] | None) -
         "One Parquet file, read by many processes at once, and by one that makes a table which others can map; the "
         "peer decodes in each process, and copies the table to tmpfs for others:"
     )
-    head = ["work", "by", "decoded by", "time", "ratio", "of it sharing", "ratio", "peak of a process"]
+    head = [
+        "work",
+        "by",
+        "decoded by",
+        "time",
+        "ratio",
+        "processors",
+        "ratio",
+        "of it sharing",
+        "ratio",
+        "peak of a process",
+    ]
     rows = []
     for work, by in decoding.items():
         for who, figures in by.items():
             row = [work, who, f"{figures['decoders']:.0f}", time_text(figures["seconds"])]
             row.append(f"{by[READER]['seconds'] / figures['seconds']:.2f}")
+            row += [time_text(figures["cpu"]), f"{by[READER]['cpu'] / max(figures['cpu'], 1e-9):.2f}"]
             by_one = work == "one"
             row += [time_text(figures["sharing"]) if by_one else "", _sharing_ratio(by, who) if by_one else ""]
             row += [bytes_text(figures["peak"]), bytes_text(_memory(figures))]

@@ -242,6 +242,7 @@ def test_puts_without_a_copy_are_told_and_judged(recorded: dict[str, Any]) -> No
     peer = {"bytes": [n * 128.0 * MIB for n in (9, 10, 11, 12)], "seconds": [0.5] * 4, "making": [0.05] * 4}
     reader = {"decoders": 25.0, "seconds": 8.0, "sharing": 0.2, "peak": 1e8, "peaks": 25e8, "store": 0.0, "copy": 0.0}
     store = {"decoders": 1.0, "seconds": 1.0, "sharing": 0.1, "peak": 1e7, "peaks": 1e7, "store": 1e8, "copy": 0.0}
+    reader, store = reader | {"cpu": 12.0}, store | {"cpu": 1.5}
     seal = {"value": "pandas", "bytes": GIB, "pages": "shared, 2 MiB", "encoding": 1e-4}
     recorded["zero-copy"] = {
         "pipeline": {"bytes": GIB, "column": 128 * MIB, "Entrepot": ours, "Arrow IPC": peer},
@@ -259,6 +260,8 @@ def test_puts_without_a_copy_are_told_and_judged(recorded: dict[str, Any]) -> No
     assert by_name["one Parquet file read by 25 processes, PyArrow's time over ours"] == ("8.00", True)
     assert by_name["the same without the time in which decoded data is awaited"] == ("2.00", True)
     text = page(recorded, [])
+    assert "12.0 s" in text
+    assert "8.00" in text, "processor time"
     assert "## Without a copy" in text
     total = next(line for line in text.splitlines() if line.startswith("| all "))
     assert [cell.strip() for cell in total.split("|")][2:5] == ["512.0 MiB", "5.2 GiB", "500 ms"]
