@@ -135,7 +135,7 @@ sdist-test:  ## build the sdist in dist/ with pip and this machine's compiler, i
 jvm:  ## build the agent that gives JVM programs pipes, and Hadoop's file system; needs Java 16 or later and Maven
 	@mvn --quiet --batch-mode --file jvm/pom.xml package
 	@mkdir -p io_managers/entrepot_pipes/jars
-	@cp jvm/agent/target/entrepot-pipes-agent.jar jvm/agent/target/entrepot-pipes-hadoop.jar io_managers/entrepot_pipes/jars/
+	@cp --remove-destination jvm/agent/target/entrepot-pipes-agent.jar jvm/agent/target/entrepot-pipes-hadoop.jar io_managers/entrepot_pipes/jars/
 
 jvm-test:  ## unit tests of the agent, with JUnit; needs Java 17 and Maven
 	@mvn --quiet --batch-mode --file jvm/pom.xml -DskipTests=false package

@@ -18,6 +18,7 @@ from benchmarks.harness.machine import ROOT
 
 PROGRAMS = Path(__file__).with_name("programs")
 SPARK_PYTHON = ROOT / ".venv-spark" / "bin" / "python"
+AGENT = ROOT / "io_managers/entrepot_pipes/jars/entrepot-pipes-agent.jar"
 WAIT_SECONDS = 600.0
 COLUMNS = "id bigint, i1 bigint, d1 double precision, i2 bigint, d2 double precision, i3 bigint, d3 double precision"
 _PIPE_RUN = (sys.executable, "-m", "entrepot.cli", "pipe", "run", "--timeout", "30")
@@ -270,7 +271,7 @@ def absent_reason(name: str) -> str | None:
     if name in ("Spark", "Derby"):
         if not shutil.which("javac"):
             return "there is no JDK"
-        if not SPARK_PYTHON.exists() or not (ROOT / "jvm/agent/target/entrepot-pipes-agent.jar").exists():
+        if not SPARK_PYTHON.exists() or not AGENT.exists():
             return "run 'make jvm-engines'"
     return None
 
@@ -287,6 +288,7 @@ def start_engine(name: str, setting: Setting) -> Engine | CommandEngine:
         (jar,) = SPARK_PYTHON.parents[1].glob("lib/python*/site-packages/pyspark/jars/derby-*.jar")
         classes = setting.folder / "classes"
         subprocess.run(["javac", "-d", str(classes), str(PROGRAMS / "DerbyEngine.java")], check=True)
-        java = ["java", "-Xmx3g", f"-Dderby.stream.error.file={os.devnull}", "-cp", f"{classes}:{jar}", "DerbyEngine"]
+        settings = [f"-Dderby.stream.error.file={os.devnull}", "-Dderby.system.durability=test"]  # no fsync
+        java = ["java", *settings, "-cp", f"{classes}:{jar}", "DerbyEngine"]
         return DerbyEngine(name, java, setting)
     return Engine(name, [sys.executable, "-m", f"benchmarks.pipes.programs.{name.lower()}_engine"], setting)

@@ -13,12 +13,11 @@ AGENT_VARIABLE = "ENTREPOT_PIPES_AGENT"
 OPTIONS_VARIABLE = "JAVA_TOOL_OPTIONS"
 _JAR = "entrepot-pipes-agent.jar"
 _PACKAGE = Path(__file__).parent
-_CHECKOUT = _PACKAGE.parents[1] / "jvm" / "agent" / "target"
 _LAUNCHERS = frozenset({"java", "ij", "pyspark", "spark-shell", "spark-sql", "spark-submit"})
 
 
 def find_agent(environment: Mapping[str, str]) -> Path | None:
-    """The agent's jar: the one that ENTREPOT_PIPES_AGENT names, or beside the package, or built in this clone.
+    """The agent's jar: the one that ENTREPOT_PIPES_AGENT names, or in the package, where ``make jvm`` puts it.
 
     Raises:
         ObjectNotFound: ENTREPOT_PIPES_AGENT names a file that does not exist.
@@ -27,8 +26,8 @@ def find_agent(environment: Mapping[str, str]) -> Path | None:
         if not Path(named).is_file():
             raise ObjectNotFound(f"{AGENT_VARIABLE} names {named!r}, which is no file: build the jar by 'make jvm'")
         return Path(named)
-    candidates = (_PACKAGE / "jars" / _JAR, _CHECKOUT / _JAR)
-    return next((path for path in candidates if path.is_file()), None)
+    built = _PACKAGE / "jars" / _JAR
+    return built if built.is_file() else None
 
 
 def jvm_environment(environment: Mapping[str, str]) -> dict[str, str]:

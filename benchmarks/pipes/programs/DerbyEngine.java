@@ -5,13 +5,13 @@ import java.sql.DriverManager;
 import java.sql.ResultSet;
 import java.sql.Statement;
 
-/** Derby as an engine: tables in memory, by its procedures for export and import. */
+/** Derby as an engine: a database in the working directory, by its procedures for export and import. */
 public final class DerbyEngine {
     private static final String COLUMNS =
             " (id BIGINT, i1 BIGINT, d1 DOUBLE, i2 BIGINT, d2 DOUBLE, i3 BIGINT, d3 DOUBLE)";
 
     public static void main(String[] arguments) throws Exception {
-        try (Connection connection = DriverManager.getConnection("jdbc:derby:memory:engine;create=true");
+        try (Connection connection = DriverManager.getConnection("jdbc:derby:engine;create=true");
                 Statement statement = connection.createStatement()) {
             statement.execute("CREATE TABLE source" + COLUMNS);
             statement.execute("CREATE TABLE target" + COLUMNS);

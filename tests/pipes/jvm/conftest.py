@@ -32,7 +32,7 @@ def agent() -> Path:
     with open(ROOT / "build" / "jvm.lock", "w") as lock:  # several processes of pytest
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run(["make", "jvm"], cwd=ROOT, check=True, timeout=300)
-    return ROOT / "jvm" / "agent" / "target" / "entrepot-pipes-agent.jar"
+    return ROOT / "io_managers" / "entrepot_pipes" / "jars" / "entrepot-pipes-agent.jar"
 
 
 @pytest.fixture(scope="session")
