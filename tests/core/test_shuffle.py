@@ -7,13 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import entrepot
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from entrepot import (
     InvalidArgument,
@@ -27,6 +27,7 @@ from entrepot import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pc: Any = import_module("pyarrow.compute")  # whose functions are made at run time
 KEYS: dict[str, Any] = {
     "int64": st.lists(st.none() | st.integers(-(2**40), 2**40)),
     "int8": st.lists(st.integers(-128, 127)),
@@ -75,15 +76,15 @@ def test_equal_keys_meet_in_one_partition(
         with shuffle.writer() as writer:
             for first in range(0, len(values), rows_at_once):
                 writer.append(table.slice(first, rows_at_once), by="k")
-        found = rows_by_partition(shuffle)
-        assert sorted(row["n"] for part in found for row in part) == list(range(len(values)))
+        received = rows_by_partition(shuffle)
+        assert sorted(row["n"] for part in received for row in part) == list(range(len(values)))
         keys = table["k"].to_pylist()
         homes: dict[Any, int] = {}
-        for partition, part in enumerate(found):
+        for partition, part in enumerate(received):
             for row in part:
                 assert normal(row["k"]) == normal(keys[row["n"]])
                 assert homes.setdefault(normal(row["k"]), partition) == partition
-        assert shuffle.counts() == [len(part) for part in found]
+        assert shuffle.counts() == [len(part) for part in received]
     finally:
         shuffle.discard()
     assert shared.status()["objects"] == 0
@@ -133,8 +134,8 @@ def test_records_of_any_length(store: entrepot.Store) -> None:
         writer.append_records(records[:10], numbers[:10])
         writer.append_records(pa.array(records[10:], pa.binary()), numbers[10:])
     for partition in range(3):
-        found = [bytes(value) for array in shuffle.records(partition) for value in array.to_pylist()]
-        assert sorted(found) == sorted(
+        received = [bytes(value) for array in shuffle.records(partition) for value in array.to_pylist()]
+        assert sorted(received) == sorted(
             record for record, number in zip(records, numbers, strict=True) if number == partition
         )
     assert shuffle.counts() == [6667, 6667, 6667]
@@ -147,8 +148,8 @@ def test_records_of_one_length(store: entrepot.Store) -> None:
         writer.append_records(rows, np.arange(10_000) % 2)
         with pytest.raises(InvalidArgument, match="16 bytes"):
             writer.append_records(rows[:, :2], np.zeros(10_000, int))
-    found = np.concatenate(list(shuffle.arrays(1, np.dtype("3f8"))))
-    np.testing.assert_array_equal(found, rows[1::2])
+    received = np.concatenate(list(shuffle.arrays(1, np.dtype("3f8"))))
+    np.testing.assert_array_equal(received, rows[1::2])
     assert not next(iter(shuffle.arrays(0, "S24"))).flags.writeable
     assert len(next(iter(shuffle.records(0)))) == 5_000
     with pytest.raises(InvalidArgument, match="24 bytes each"):
@@ -193,8 +194,8 @@ def test_threads_of_one_writer(store: entrepot.Store) -> None:
             thread.start()
         for thread in threads:
             thread.join(60)
-    found = np.concatenate([shuffle.to_arrow(partition)["n"].to_numpy() for partition in range(4)])
-    np.testing.assert_array_equal(np.sort(found), np.arange(80_000))
+    received = np.concatenate([shuffle.to_arrow(partition)["n"].to_numpy() for partition in range(4)])
+    np.testing.assert_array_equal(np.sort(received), np.arange(80_000))
 
 
 def test_wrong_partitions_leave_nothing(store: entrepot.Store) -> None:
@@ -283,13 +284,13 @@ def test_seal_waits_for_the_writers(store: entrepot.Store) -> None:
         writer.append(pa.table({"k": [1]}), by="k")
     with pytest.raises(Timeout, match="1 of the 2 writers"):
         shuffle.seal(timeout=0.1)
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.extend(store.shuffle("x").counts(timeout=60)))
+    received: list[int] = []
+    thread = threading.Thread(target=lambda: received.extend(store.shuffle("x").counts(timeout=60)))
     thread.start()
     with shuffle.writer() as writer:
         writer.append(pa.table({"k": [2]}), by="k")
     thread.join(60)
-    assert sum(found) == 2
+    assert sum(received) == 2
     assert shuffle.seal(timeout=0).id == shuffle.id
 
 
@@ -365,9 +366,9 @@ def test_a_record_and_text_of_more_than_2_gib(start_store: Callable[..., Any]) -
     shuffle = store.shuffle("records", 1, records=True)
     with shuffle.writer() as writer:
         writer.append_records(long, [0, 0])
-    found = list(shuffle.records(0))
-    assert sum(pc.sum(pc.binary_length(array.cast(pa.large_binary()))).as_py() for array in found) == (1 << 31) + 6
-    del found
+    received = list(shuffle.records(0))
+    assert sum(pc.sum(pc.binary_length(array.cast(pa.large_binary()))).as_py() for array in received) == (1 << 31) + 6
+    del received
     shuffle.discard()
     tables = store.shuffle("tables", 1)
     with tables.writer() as writer:

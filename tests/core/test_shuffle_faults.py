@@ -94,8 +94,8 @@ def test_writers_in_processes(store: entrepot.Store, spawn: Spawn) -> None:
     processes = [spawn(WRITER, "none") for _ in range(2)]
     for process in processes:
         assert read_line(process) == "closed"
-    found = np.concatenate([shuffle.to_arrow(partition, timeout=60)["n"].to_numpy() for partition in range(4)])
-    np.testing.assert_array_equal(np.sort(found), np.repeat(np.arange(400_000), 2))
+    received = np.concatenate([shuffle.to_arrow(partition, timeout=60)["n"].to_numpy() for partition in range(4)])
+    np.testing.assert_array_equal(np.sort(received), np.repeat(np.arange(400_000), 2))
 
 
 def test_a_page_that_was_deleted_is_missed(store: entrepot.Store) -> None:

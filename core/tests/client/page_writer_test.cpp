@@ -41,7 +41,7 @@ class PageWriterTest : public ::testing::Test {
   }
   // All records of the pages, by partition, in the order of the pages.
   std::map<std::uint32_t, std::vector<std::string>> records(const std::vector<SealedPage>& pages) const {
-    std::map<std::uint32_t, std::vector<std::string>> found;
+    std::map<std::uint32_t, std::vector<std::string>> received;
     for (const SealedPage& page : pages) {
       const auto object = get_one(*client, page.id).take();
       const std::span<const std::byte> bytes(object->buffers()[0].data, object->buffers()[0].length);
@@ -49,13 +49,13 @@ class PageWriterTest : public ::testing::Test {
       EXPECT_EQ(open_page(bytes)->header.partition, page.partition);
       std::uint64_t count = 0;
       const Status read = for_each_record(bytes, [&](std::span<const std::byte> record) {
-        found[page.partition].emplace_back(reinterpret_cast<const char*>(record.data()), record.size());
+        received[page.partition].emplace_back(reinterpret_cast<const char*>(record.data()), record.size());
         ++count;
       });
       EXPECT_TRUE(read.is_ok()) << read.to_string();
       EXPECT_EQ(count, page.records);
     }
-    return found;
+    return received;
   }
   void expect_empty() const {
     EXPECT_TRUE(eventually([&] { return number(*client, "leased_bytes") == 0; })) << number(*client, "leased_bytes");
@@ -102,9 +102,9 @@ TEST_F(PageWriterTest, ThreadsFillPartsOfOnePage) {
     }
     for (std::thread& thread : threads)
       thread.join();
-    auto found = records(made->finish({}).take());
-    std::vector<std::string> all = found[0];
-    all.insert(all.end(), found[1].begin(), found[1].end());
+    auto received = records(made->finish({}).take());
+    std::vector<std::string> all = received[0];
+    all.insert(all.end(), received[1].begin(), received[1].end());
     EXPECT_EQ(all.size(), static_cast<std::size_t>(kThreads * kRecords));
     std::ranges::sort(all);
     EXPECT_EQ(std::ranges::unique(all).begin(), all.end()) << "a record is there twice";
@@ -121,10 +121,10 @@ TEST_F(PageWriterTest, AppendersThatTakeTurnsLeaveGapsThatAreSkipped) {
     expected.push_back(std::string(1500, static_cast<char>('a' + i % 26)));
     append(i % 2 == 0 ? *first : *second, 0, expected.back());
   }
-  auto found = records(made->finish({}).take())[0];
-  std::ranges::sort(found);
+  auto received = records(made->finish({}).take())[0];
+  std::ranges::sort(received);
   std::ranges::sort(expected);
-  EXPECT_EQ(found, expected);
+  EXPECT_EQ(received, expected);
 }
 
 TEST_F(PageWriterTest, RecordLargerThanAPageGetsItsOwn) {
@@ -133,11 +133,11 @@ TEST_F(PageWriterTest, RecordLargerThanAPageGetsItsOwn) {
   const std::vector<std::string> expected{"before", std::string(5 * kMinPageBytes, 'x'), "after", ""};
   for (const std::string& record : expected)
     append(*appender, 0, record);
-  auto found = records(made->finish({}).take())[0];
+  auto received = records(made->finish({}).take())[0];
   auto sorted = expected;
-  std::ranges::sort(found);
+  std::ranges::sort(received);
   std::ranges::sort(sorted);
-  EXPECT_EQ(found, sorted);
+  EXPECT_EQ(received, sorted);
 }
 
 TEST_F(PageWriterTest, WrongArgumentsLeaveTheWriterUsable) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from entrepot import _core
@@ -69,8 +70,8 @@ def _hashes(column: pa.Array) -> np.ndarray[Any, Any]:
 def _key_buffers(column: pa.Array) -> tuple[Any, int, Any, int]:
     """Return data, width, offsets and bytes of an offset, as ``_core.hash_partitions`` takes them."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
+    pc: Any = import_module("pyarrow.compute")  # whose functions are made at run time
     kind, rows = column.type, len(column)
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
