@@ -15,8 +15,6 @@ WAIT = 100.0
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pipes"
 TABLES = "CREATE TABLE orders (id int, customer text, amount float8);"
 TABLES += "CREATE TABLE totals (customer text, amount float8)"
-    "CREATE TABLE orders (id int, customer text, amount float8); CREATE TABLE totals (customer text, amount float8)"
-)
 ROWS = "INSERT INTO orders SELECT i, 'customer ' || i % 100, i / 4.0 FROM generate_series(1, 20000) AS i"
 DIFFERENCE = "SELECT customer, sum(amount) FROM orders GROUP BY customer EXCEPT SELECT * FROM totals"
 
