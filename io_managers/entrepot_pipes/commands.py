@@ -47,6 +47,12 @@ def add_subcommands(subparsers: SubParsers) -> None:
         "--timeout", type=float, metavar="SECONDS", help="how long to wait for the other end (default: 300)"
     )
     run.add_argument(
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="the program's profile, made by 'entrepot pipe learn': its dialect, unless --dialect says another",
+    )
+    run.add_argument(
         "--verify",
         type=int,
         metavar="ROWS",

@@ -13,6 +13,7 @@ import entrepot
 import pytest
 from entrepot.cli import main
 from entrepot.errors import InvalidArgument, Timeout
+from entrepot_pipes import open_import
 from entrepot_pipes.learn.lesson import learned
 from entrepot_pipes.learn.profile import Profile, read_profile, write_profile
 from entrepot_pipes.learn.supervisor import Call, NoNotifications, run_supervised
@@ -177,6 +178,40 @@ def test_the_command_writes_a_profile(
     assert profile.use.importers == ["cat"]
     assert write_profile(profile, None) == (tmp_path / "p.yaml").read_text()
     assert main([*words]) == 1
+
+
+def a_profile(path: Path, version: str, rung: str) -> None:
+    use = "{exporters: [], importers: [], seeks: 0, double_opens: 0, appends: 0, opens_to_change: 0}"
+    path.write_text(
+        f"{{engine: t, versions: ['{version}'], rung: {rung}, reason: r, dialect: {{delimiter: '|'}}, use: {use}}}"
+    )
+
+
+@pytest.mark.parametrize("version", ["7.5", "7.6"])
+def test_a_profile_says_the_dialect_of_its_version(version: str, store: entrepot.Store, tmp_path: Path) -> None:
+    profile, program = tmp_path / "p.yaml", tmp_path / "program"
+    a_profile(profile, version, "blocks")
+    program.write_text("#!/bin/sh\nif [ \"$1\" = --version ]; then echo t 7.6; else echo 'a;b|c' > $1; fi\n")
+    program.chmod(0o755)
+    words = [str(program), "db://p"]
+    run = [sys.executable, "-m", "entrepot.cli", "pipe", "run", "--profile", str(profile), "--export", "db://p", "--"]
+    exporter = subprocess.Popen([*run, *words], stderr=subprocess.PIPE, text=True)
+    with open_import("db://p", store=store, timeout=WAIT) as reader:
+        names = reader.schema.names
+        assert sum(batch.num_rows for batch in reader) == 0
+    _, said = exporter.communicate(timeout=WAIT)
+    outside = version != "7.6"
+    assert ("is version 7.6, and the profile" in said) is outside
+    assert names == (["a", "b|c"] if outside else ["a;b", "c"])
+
+
+def test_a_profile_may_say_that_the_program_needs_a_file(
+    store: entrepot.Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    a_profile(tmp_path / "p.yaml", "1", "file")
+    words = ["pipe", "run", "--address", store.address, "--profile", str(tmp_path / "p.yaml"), "--", "true"]
+    assert main(words) == 1
+    assert "needs a file" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "[]", "engine: x", "\x00", "{engine: x, rung: seam}"])

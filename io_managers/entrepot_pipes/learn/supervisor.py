@@ -31,6 +31,7 @@ _NOTIFICATION = struct.Struct("QIIiIQ6Q")
 _NAMES = {number: name for name, number in CALLS.get(platform.machine(), {}).items()}
 _PATH_FIRST = frozenset({"open", "stat", "lstat", "creat", "rename", "unlink"})
 _AT_CWD = -100
+_END_SECONDS = 10.0
 
 
 class NoNotifications(EntrepotError, OSError):
@@ -124,11 +125,13 @@ class _Supervisor:
     def close(self) -> None:
         """Stop, when the program has ended."""
         os.close(self._stop)
-        self._thread.join()
-        os.close(self._stopping)
-        os.close(self._listener)
-        for thread in self._waiting:
-            thread.join()
+        self._thread.join(_END_SECONDS)
+        # Kernels before 6.11 let it wait for ever for a call whose caller was killed meanwhile.
+        if not self._thread.is_alive():
+            os.close(self._stopping)
+            os.close(self._listener)
+            for thread in self._waiting:
+                thread.join()
 
     def _run(self) -> None:
         poller = select.poll()
