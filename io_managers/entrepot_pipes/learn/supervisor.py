@@ -149,7 +149,7 @@ class _Supervisor:
                     continue
                 return
             number, pid, _, call, _, _, *arguments = _NOTIFICATION.unpack(buffer)
-            about_file = self._known(call, pid, arguments)
+            about_file = self._call_about_file(call, pid, arguments)
             if about_file is None:
                 self._go_on(number)
                 continue
@@ -158,7 +158,7 @@ class _Supervisor:
             self._waiting.append(thread)
             thread.start()
 
-    def _known(self, number: int, pid: int, arguments: list[int]) -> Call | None:
+    def _call_about_file(self, number: int, pid: int, arguments: list[int]) -> Call | None:
         """The call, if it is about the data file."""
         name = _NAMES.get(number, "")
         try:
