@@ -48,5 +48,5 @@ def _version_of(program: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return ""
-    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
-    return found.group() if found else ""
+    version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    return version.group() if version else ""

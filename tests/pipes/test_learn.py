@@ -199,9 +199,9 @@ def test_a_profile_says_the_dialect_of_its_version(version: str, store: entrepot
     with open_import("db://p", store=store, timeout=WAIT) as reader:
         names = reader.schema.names
         assert sum(batch.num_rows for batch in reader) == 0
-    _, said = exporter.communicate(timeout=WAIT)
+    _, errors = exporter.communicate(timeout=WAIT)
     outside = version != "7.6"
-    assert ("is version 7.6, and the profile" in said) is outside
+    assert ("is version 7.6, and the profile" in errors) is outside
     assert names == (["a", "b|c"] if outside else ["a;b", "c"])
 
 

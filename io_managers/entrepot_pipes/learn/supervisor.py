@@ -80,14 +80,14 @@ def run_supervised(words: list[str], pattern: str, answer: Answer, timeout: floa
     """
     if shutil.which(words[0]) is None:
         raise InvalidArgument(f"there is no program {words[0]!r}: give the command that runs the tests, after --")
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own_end, launcher_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     launcher = Path(__file__).with_name("launcher.py")
-    with here:
-        with there:
-            command = [sys.executable, "-I", "-S", os.fspath(launcher), str(there.fileno()), *words]
-            process = subprocess.Popen(command, pass_fds=[there.fileno()], start_new_session=True)
+    with own_end:
+        with launcher_end:
+            command = [sys.executable, "-I", "-S", os.fspath(launcher), str(launcher_end.fileno()), *words]
+            process = subprocess.Popen(command, pass_fds=[launcher_end.fileno()], start_new_session=True)
         try:
-            message, descriptors, _, _ = socket.recv_fds(here, 1000, 1)
+            message, descriptors, _, _ = socket.recv_fds(own_end, 1000, 1)
             if not descriptors:
                 process.wait(timeout)
                 raise NoNotifications(
@@ -95,7 +95,7 @@ def run_supervised(words: list[str], pattern: str, answer: Answer, timeout: floa
                     " Linux 5.14 or newer is needed, and a container that allows seccomp"
                 )
             supervisor = _Supervisor(descriptors[0], pattern, answer)
-            here.send(b"+")
+            own_end.send(b"+")
             try:
                 return process.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -149,16 +149,16 @@ class _Supervisor:
                     continue
                 return
             number, pid, _, call, _, _, *arguments = _NOTIFICATION.unpack(buffer)
-            known = self._known(call, pid, arguments)
-            if known is None:
+            about_file = self._call_about_file(call, pid, arguments)
+            if about_file is None:
                 self._go_on(number)
                 continue
-            thread = threading.Thread(target=self._decide, args=(number, known), daemon=True)
+            thread = threading.Thread(target=self._decide, args=(number, about_file), daemon=True)
             self._waiting = [each for each in self._waiting if each.is_alive()]
             self._waiting.append(thread)
             thread.start()
 
-    def _known(self, number: int, pid: int, arguments: list[int]) -> Call | None:
+    def _call_about_file(self, number: int, pid: int, arguments: list[int]) -> Call | None:
         """The call, if it is about the data file."""
         name = _NAMES.get(number, "")
         try:
