@@ -127,8 +127,7 @@ def test_actors_leave_when_their_program_is_killed(
     from ray_drivers import ray_driver
 
     def program(address: str) -> list[int]:
-        global executor
-        executor = Executor(2, on="ray", store=opened(address))
+        executor = Executor(2, on="ray", store=opened(address))  # its thread keeps it until the program ends
         return [pid for _, pid in executor.run(distinct).result(60)]
 
     with ray_driver(driver.address) as other:
