@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from entrepot_dagster.pods.pod_tags import placement_tags as placement_tags
     from entrepot_dagster.rerun import rerun as rerun_failed
     from entrepot_dagster.sensors import policy_sensors as policy_sensors
+    from entrepot_dagster.tiered_io_manager import TieredIOManager as TieredIOManager
     from entrepot_dagster.values.typed_inputs import TypeHandler as TypeHandler
 
 _HOME = {
     "EntrepotIOManager": "io_manager",
+    "TieredIOManager": "tiered_io_manager",
     "TypeHandler": "entrepot_dagster.values.typed_inputs",
     "entrepot_k8s_job_executor": "entrepot_dagster.pods.k8s_executor",
     "placement_tags": "entrepot_dagster.pods.pod_tags",
@@ -38,6 +40,7 @@ _HOME = {
 }
 __all__ = [
     "EntrepotIOManager",
+    "TieredIOManager",
     "TypeHandler",
     "entrepot_k8s_job_executor",
     "placement_tags",

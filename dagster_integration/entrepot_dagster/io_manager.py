@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from dagster import (
     ConfigurableIOManager,
@@ -19,7 +20,7 @@ from dagster import (
     MetadataValue,
     OutputContext,
 )
-from entrepot.errors import InvalidArgument, ObjectNotFound
+from entrepot.errors import ObjectNotFound
 from entrepot_io.connections import make_values_in_store, session_store
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
@@ -30,9 +31,11 @@ from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.step_reservations import StepReservations
+from entrepot_dagster.values.deferred_settings import environment_variable, unless_deferred
 from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
 from entrepot_dagster.values.output_metadata import partitions_metadata, reference_metadata, table_metadata
+from entrepot_dagster.values.partition_outputs import check_partitions
 from entrepot_dagster.values.read_only_advice import add_read_only_advice
 from entrepot_dagster.values.reference_log import recorded_asset, recorded_output
 from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, in_order, input_type
@@ -40,7 +43,6 @@ from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotat
 if TYPE_CHECKING:
     from entrepot_dagster.policy.policy_runtime import PolicyBinding, StepPolicy
 
-T = TypeVar("T")
 LOCALITY_SET = "entrepot/locality_set"
 POLICY_VARIABLE = "ENTREPOT_POLICY"
 
@@ -95,11 +97,11 @@ class EntrepotIOManager(ConfigurableIOManager):
         """
         ttl = data.get("session_ttl_seconds")
         if isinstance(ttl, Mapping):  # Dagster's representation of an EnvVar in a field with several types
-            data["session_ttl_seconds"] = _environment_variable(str(ttl.get("env")))
+            data["session_ttl_seconds"] = environment_variable(str(ttl.get("env")))
         super().__init__(**data)
-        copy_mode(_unless_deferred(self.copy_mode))
-        parse_ttl(_unless_deferred(self.session_ttl_seconds))
-        reserve_setting(_unless_deferred(self.reserve))
+        copy_mode(unless_deferred(self.copy_mode))
+        parse_ttl(unless_deferred(self.session_ttl_seconds))
+        reserve_setting(unless_deferred(self.reserve))
         if self._has_policy() and not isinstance(self.policy, EnvVar):  # an EnvVar's value is known only in a step
             from entrepot_policy import find_policy
 
@@ -160,7 +162,9 @@ class EntrepotIOManager(ConfigurableIOManager):
                 **table_metadata(obj, self.preview_rows, is_partition=is_partition),
                 **policy_metadata,
             }
-        context.add_output_metadata({**metadata, **self.get_metadata(context, obj)})
+        metadata |= self.get_metadata(context, obj)
+        own = context.output_metadata or {}  # what the step itself says takes precedence
+        context.add_output_metadata({name: entry for name, entry in metadata.items() if name not in own})
         scope = settings.scope or default_scope(self._instance)
         sweep(
             self._instance,
@@ -185,19 +189,7 @@ class EntrepotIOManager(ConfigurableIOManager):
     def _write_partitions(self, context: OutputContext, obj: Any, settings: Settings) -> dict[str, MetadataValue[Any]]:
         """Write one output with several partitions, as a backfill in a single run has it: a dictionary of them."""
         partitions = context.asset_partition_keys
-        subject = f"this output of {context.asset_key.to_user_string()} covers {len(partitions)} partitions"
-        if not isinstance(obj, Mapping) or set(obj) != set(partitions):
-            returned = ", ".join(map(str, obj)) if isinstance(obj, Mapping) else type(obj).__name__
-            raise InvalidArgument(
-                f"{subject}: return a dictionary with the value of each of "
-                f" {', '.join(sorted(partitions))}, not {returned}; or run the backfill with one run per "
-                "partition"
-            )
-        if self._has_policy():
-            raise InvalidArgument(
-                f"{subject}, and a policy saves checkpoints of single ones: "
-                " run the backfill with one run per partition, or set policy=off"
-            )
+        check_partitions(context.asset_key.to_user_string(), partitions, obj, has_policy=self._has_policy())
         references = {
             partition: self._write(
                 context, self._key_of_asset(context.asset_key.path, partition), obj[partition], settings
@@ -225,8 +217,24 @@ class EntrepotIOManager(ConfigurableIOManager):
             InvalidArgument: it has no such column.
             StoreUnavailable: the store cannot be reached.
         """
+        allow_missing = bool((context.definition_metadata or {}).get("allow_missing_partitions", False))
+        return self._load(context, self._input_type(context), allow_missing=allow_missing)
+
+    def load_existing(self, context: InputContext) -> Any:
+        """Read an input of which nothing may be missing: as :meth:`load_input`, but never None or without partitions.
+
+        For IO managers that have another place to look, such as ``TieredIOManager``.
+
+        Raises:
+            as :meth:`load_input`.
+        """
+        return self._load(context, replace(self._input_type(context), is_optional=False), allow_missing=False)
+
+    def _input_type(self, context: InputContext) -> InputType:
+        return input_type(annotation_of(context), context.definition_metadata, self.type_handlers())
+
+    def _load(self, context: InputContext, wanted: InputType, *, allow_missing: bool) -> Any:
         self._reserve(context, self._settings())
-        wanted = input_type(annotation_of(context), context.definition_metadata, self.type_handlers())
         if not context.has_asset_key:
             return wanted.of(self._load_output(context))
         if not context.has_asset_partitions:
@@ -236,13 +244,12 @@ class EntrepotIOManager(ConfigurableIOManager):
                 if not wanted.is_optional:
                     raise
                 return None
-        return self._load_partitions(context, wanted)
+        return self._load_partitions(context, wanted, allow_missing)
 
-    def _load_partitions(self, context: InputContext, wanted: InputType) -> Any:
+    def _load_partitions(self, context: InputContext, wanted: InputType, allow_missing: bool) -> Any:
         partitions = in_order(context.asset_partition_keys, context.asset_partitions_def, self._instance)
         if not partitions:
             return None
-        allow_missing = bool((context.definition_metadata or {}).get("allow_missing_partitions", False))
         loaded: dict[str, Any] = {}
         assets = {partition: self._find_asset(context, partition) for partition in partitions}
         # All of them come from other hosts at once, and not one after the other.
@@ -386,15 +393,3 @@ class EntrepotIOManager(ConfigurableIOManager):
     def _store(self, output_key: OutputKey, settings: Settings) -> Any:
         scope = settings.scope or default_scope(self._instance)
         return session_store(settings.address, scope, output_key.session, settings.session_ttl)
-
-
-def _unless_deferred(setting: T | None) -> T | None:
-    """Return a setting unless its value is known only when a step runs."""
-    return None if isinstance(setting, (EnvVar, type(EnvVar.int("")))) else setting
-
-
-def _environment_variable(name: str) -> str:
-    value = os.environ.get(name)
-    if value is None:
-        raise InvalidArgument(f"session_ttl_seconds is read from the environment variable {name}, which is not set")
-    return value
