@@ -108,8 +108,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _nobodys_environment() -> Iterator[None]:
     """Hide the settings, runtime directory and configuration of the user who runs the tests.
 
-    A private daemon that a test starts by accident then lives in a temporary directory of this run, and no test ever
-    connects to the user's store.
+    A private daemon that a test starts by accident then lives in a temporary directory of this run, ends with it, and
+    no test ever connects to the user's store.
     """
     folder = Path(tempfile.mkdtemp(prefix="ent-"))
     saved_environment = dict(os.environ)
@@ -121,9 +121,19 @@ def _nobodys_environment() -> Iterator[None]:
         subfolder.mkdir(mode=0o700)
         os.environ[name] = str(subfolder)
     yield
+    _stop_private_stores(folder)
     os.environ.clear()
     os.environ.update(saved_environment)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stop_private_stores(folder: Path) -> None:
+    """End the daemons whose sockets are in a folder."""
+    from entrepot._daemon import launcher
+
+    for socket_file in folder.rglob("*.sock"):
+        for pid in launcher.listening_pids(f"unix://{socket_file}"):
+            launcher.stop(pid)
 
 
 # Signal handlers at startup, before any library has changed them.
