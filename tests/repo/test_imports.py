@@ -29,6 +29,7 @@ PACKAGES = {
     "entrepot_kedro": "kedro_dataset",
     "entrepot_cluster": "cluster",
     "entrepot_frames": "dataframes",
+    "entrepot_metrics": "observability",
     "entrepot_operator": "operator",
 }
 
@@ -58,6 +59,7 @@ def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
         "entrepot_io.policy",
         "entrepot_io.policy.events",
         "entrepot_frames",
+        "entrepot_metrics",
         "entrepot_pipes",
         "entrepot_mount",
         "entrepot_policy",

@@ -1,0 +1,89 @@
+"""Subcommand ``entrepot metrics``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from entrepot.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from entrepot._cli.common import SubParsers
+
+DEFAULT_LISTEN = "127.0.0.1:9817"
+DEFAULT_INTERVAL = 5.0
+
+
+def add_subcommands(subparsers: SubParsers) -> None:
+    """Add this module's subcommand."""
+    from entrepot._cli.common import duration_option
+
+    parser = subparsers.add_parser("metrics", help="serve a store's metrics to Prometheus")
+    parser.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
+    parser.add_argument(
+        "--listen",
+        default=DEFAULT_LISTEN,
+        metavar="HOST:PORT",
+        help=f"where to serve /metrics (default {DEFAULT_LISTEN})",
+    )
+    parser.add_argument(
+        "--interval",
+        type=duration_option,
+        default=DEFAULT_INTERVAL,
+        metavar="TIME",
+        help=f"how often the store is asked, however often Prometheus asks (default {DEFAULT_INTERVAL:g}s)",
+    )
+    parser.add_argument("--dashboard", action="store_true", help="print a dashboard for Grafana, as JSON, and exit")
+    parser.set_defaults(run=run_metrics)
+
+
+def run_metrics(arguments: argparse.Namespace) -> int:
+    """``entrepot metrics``."""
+    if arguments.dashboard:
+        sys.stdout.write(files("entrepot_metrics").joinpath("grafana.json").read_text())
+        return 0
+    if find_spec("prometheus_client") is None:
+        raise InvalidArgument("entrepot metrics needs prometheus_client: pip install 'entrepot[metrics]'")
+    host, port = parse_listen(arguments.listen)
+    if arguments.interval <= 0:
+        raise InvalidArgument(f"--interval {arguments.interval:g} must be more than 0 seconds")
+    from entrepot._daemon.settings import resolve
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from entrepot_metrics.status_poller import StatusPoller
+    from entrepot_metrics.store_collector import StoreCollector
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    poller = StatusPoller(resolve(arguments.address).address, arguments.interval)
+    registry = CollectorRegistry()
+    registry.register(StoreCollector(poller.status))
+    try:
+        server, _ = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise InvalidArgument(f"--listen {arguments.listen}: cannot listen there: {error}") from error
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    print(f"serving http://{host}:{server.server_address[1]}/metrics", flush=True)
+    ended.wait()
+    server.shutdown()
+    poller.close()
+    return 0
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Split ``HOST:PORT``; the host may be an IPv6 address in brackets.
+
+    Raises:
+        InvalidArgument: it is not of this form.
+    """
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidArgument(f"--listen must be HOST:PORT, such as {DEFAULT_LISTEN}, not {text!r}")
+    return host.strip("[]"), int(port)
