@@ -171,6 +171,21 @@ def kedro_run(project: Path, address: str, *arguments: str, **environment: str) 
     )
 
 
+def kedro_entrepot(project: Path, address: str, *arguments: str) -> str:
+    """Run ``kedro entrepot ...`` and return its output."""
+    process = subprocess.run(
+        [sys.executable, "-m", "kedro", "entrepot", *arguments],
+        cwd=project,
+        env=os.environ | {"ENTREPOT_ADDRESS": address, "KEDRO_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    output = process.stdout + process.stderr
+    assert process.returncode == (1 if "Error: " in output else 0), output
+    return output
+
+
 def read_report(project: Path) -> dict[str, Any]:
     report: dict[str, Any] = json.loads((project / "report.json").read_text())
     return report
@@ -244,3 +259,32 @@ def test_with_the_setting_writing_changes_only_the_writers_copy(project: Path, d
     assert process.returncode == 0, process.stdout + process.stderr
     assert json.loads((project / "written.json").read_text()) == {"failed": [], "row": WRITTEN}
     assert read_report(project) == FIRST_ROW
+
+
+def test_resuming_by_the_command(project: Path, daemon: Any, tmp_path: Path) -> None:
+    """It finds the failed run's session itself, computes what is missing, and leaves nothing."""
+    assert "Error: no failed run of this project" in kedro_entrepot(project, daemon.address, "resume")
+    assert kedro_run(project, daemon.address, FAIL_REPORT="1").returncode != 0
+    status = kedro_entrepot(project, daemon.address, "status")
+    assert "ended, " in status
+    assert {"  frame", "  model", "  producer"} <= set(status.splitlines())
+    checkpoint = tmp_path / "checkpoint"
+    assert "saved kedro/" in kedro_entrepot(
+        project, daemon.address, "checkpoint", str(checkpoint), "--dataset", "model"
+    )
+    assert checkpoint.is_dir()
+    assert "going on in session kedro/" in kedro_entrepot(project, daemon.address, "resume")
+    producer, consumer = read_report(project)["processes"]
+    assert producer != consumer  # which is what the failed run has computed
+    assert "nothing is stored" in kedro_entrepot(project, daemon.address, "status")
+
+
+def test_removing_what_a_failed_run_has_left(project: Path, daemon: Any) -> None:
+    assert kedro_run(project, daemon.address, FAIL_REPORT="1").returncode != 0
+    assert "would remove kedro/" in kedro_entrepot(project, daemon.address, "gc", "--dry-run")
+    assert "removed kedro/" not in kedro_entrepot(project, daemon.address, "gc", "--older-than", "1h")
+    assert "removed kedro/" in kedro_entrepot(project, daemon.address, "gc")
+    assert "nothing is stored" in kedro_entrepot(project, daemon.address, "status")
+    assert "Error: there is no session 'kedro/x'" in kedro_entrepot(
+        project, daemon.address, "resume", "--session", "kedro/x"
+    )

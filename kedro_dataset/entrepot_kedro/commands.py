@@ -1,0 +1,174 @@
+"""``kedro entrepot ...``: what a project has in the store, and going on after a failed run.
+
+Registered by the entry point ``kedro.project_commands``, so it is there in every project.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from entrepot import Store
+
+NANOSECONDS = 1e9
+GROUP = "kedro"  # first part of the names of runs' sessions
+
+
+@click.group(name="Entrepot")
+def commands() -> None:
+    """What Kedro adds to its own commands."""
+
+
+@commands.group(name="entrepot")
+def entrepot_commands() -> None:
+    """Datasets in the store: status, gc, checkpoint, resume."""
+
+
+@entrepot_commands.command()
+@click.pass_obj
+def status(metadata: Any) -> None:
+    """List the project's sessions: of runs that failed or are running, and its own."""
+    with _errors():
+        store = _project_store(metadata)
+        ended = _ended_sessions(store)
+        click.echo(f"scope {store.scope} in the store of host {store.host} ({store.address})")
+        infos = [info for info in store.sessions() if info.scope == store.scope and info.objects]
+        if not infos:
+            click.echo("nothing is stored")
+        for info in sorted(infos, key=lambda each: each.idle_seconds):
+            state = "of the project" if not info.session else "ended" if info.session in ended else "in use"
+            names = sorted(name for each in store.list(session=info.session) for name in each.names)
+            click.echo(
+                f"{info.session or '(no run)'}: {state}, {info.objects} objects, {_size(info.nbytes)}, last used "
+                f"{_age(info.idle_seconds)} ago"
+            )
+            for name in names:
+                click.echo(f"  {name.removeprefix('dataset:')}")
+
+
+@entrepot_commands.command()
+@click.option(
+    "--older-than", default="0s", metavar="TIME", help="only sessions not used for this long, such as 2h or 7d"
+)
+@click.option("-n", "--dry-run", is_flag=True, help="only show what would be removed")
+@click.pass_obj
+def gc(metadata: Any, older_than: str, dry_run: bool) -> None:
+    """Remove what failed runs of this project have left. What is in use stays, and so do persistent datasets."""
+    from entrepot.garbage import remove_session
+    from entrepot_io.sessions import parse_ttl
+
+    with _errors():
+        seconds = 0.0 if older_than == "0s" else parse_ttl(older_than)
+        store = _project_store(metadata)
+        for session, last_used in _ended_sessions(store).items():
+            if time.time() - last_used / NANOSECONDS < seconds:
+                continue
+            reason = "" if dry_run else remove_session(store, store.scope, session, last_used)
+            outcome = f"kept, {reason}:" if reason else "would remove" if dry_run else "removed"
+            click.echo(f"{outcome} {session}, last used {_age(time.time() - last_used / NANOSECONDS)} ago")
+
+
+@entrepot_commands.command()
+@click.argument("url")
+@click.option("--session", help="name of the session; default: that of the last run that is not running any more")
+@click.option("--dataset", help="save only this dataset; default: the whole session")
+@click.pass_obj
+def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None) -> None:
+    """Save what a run has stored at URL, a folder or an URL of fsspec: `entrepot load` brings it back."""
+    from entrepot_io.keys import kedro_key, object_name
+
+    with _errors():
+        store = _project_store(metadata)
+        source = store.session(_chosen(store, session))
+        what = source if dataset is None else source.resolve(object_name(kedro_key(dataset)))
+        report = source.save(what, url)
+        click.echo(f"saved {source.session_name} at {url}: {report}")
+
+
+@entrepot_commands.command()
+@click.option("--session", help="name of the failed run's session; default: that of the last one")
+@click.option("--pipeline", "-p", help="the pipeline that failed; default: the project's default")
+@click.option("--runner", "-r", default="SequentialRunner", help="as for kedro run")
+@click.option("--env", "-e", help="as for kedro run")
+@click.pass_obj
+def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str, env: str | None) -> None:
+    """Run again what a failed run has not computed: kedro run --only-missing-outputs, in its session."""
+    with _errors():
+        store = _project_store(metadata)
+        chosen = _chosen(store, session)
+    click.echo(f"going on in session {chosen}")
+    os.environ["ENTREPOT_SESSION"] = chosen  # before any dataset is made
+    from kedro.framework.session import KedroSession
+    from kedro.utils import load_obj
+
+    runner_class: Any = load_obj(runner, "kedro.runner")
+    with KedroSession.create(project_path=metadata.project_path, env=env) as opened:
+        kedro_session: Any = opened  # the declared type is one whose run() takes no arguments
+        kedro_session.run(
+            pipeline_names=None if pipeline is None else [pipeline], runner=runner_class(), only_missing_outputs=True
+        )
+
+
+def _project_store(metadata: Any) -> Store:
+    from entrepot_io.connections import scope_store
+    from entrepot_io.scopes import folder_scope
+    from entrepot_io.settings import resolve
+
+    settings = resolve()
+    return scope_store(settings.address, settings.scope or folder_scope("kedro", Path(metadata.project_path)))
+
+
+def _ended_sessions(store: Store) -> dict[str, int]:
+    """Sessions of this project's runs that no process has open, with the time of their last use (as
+    ``time.time_ns()``); the last one first."""
+    from entrepot.garbage import unused_sessions
+
+    ended = {name: used for name, used in unused_sessions(store, store.scope).items() if name.startswith(f"{GROUP}/")}
+    return dict(sorted(ended.items(), key=lambda item: -item[1]))
+
+
+def _chosen(store: Store, session: str | None) -> str:
+    """The name of the session that a command works on."""
+    from entrepot.errors import ObjectNotFound
+
+    if session is not None:
+        if session not in {info.session for info in store.sessions() if info.scope == store.scope}:
+            raise ObjectNotFound(f"there is no session {session!r} of this project: see kedro entrepot status")
+        return session
+    for name in _ended_sessions(store):
+        return name
+    raise ObjectNotFound(
+        "no failed run of this project has left anything in the store, or it is still running: run kedro run, or name "
+        "a session (--session)"
+    )
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Report the store's errors as those of a command: one line, without a traceback."""
+    from entrepot.errors import EntrepotError
+
+    try:
+        yield
+    except EntrepotError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _size(nbytes: int) -> str:
+    from entrepot_io.type_info import human_bytes
+
+    return human_bytes(nbytes)
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
