@@ -226,6 +226,11 @@ class Daemon:
             self._command += ["--spill-path", "none"]  # the default directory does not belong to the test
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def log(self) -> str:
+        """What keeper and daemon have logged."""
+        return self._log.read_text(errors="replace")
+
     def start(self) -> None:
         """Start it and wait until it listens."""
         with self._log.open("ab") as log:

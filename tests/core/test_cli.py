@@ -32,7 +32,7 @@ def cli(daemon: Any, capsys: pytest.CaptureFixture[str]) -> Run:
         capsys.readouterr()
         returned = main(command_line)
         captured = capsys.readouterr()
-        assert returned == code, captured.err
+        assert returned == code, f"{captured.err}\nthe daemon's log:\n{daemon.log}"
         return subprocess.CompletedProcess(command_line, returned, captured.out, captured.err)
 
     return run

@@ -14,20 +14,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoreAccess:
-    """A store and session, to be sent to workers; fields as the arguments of ``entrepot.connect``."""
+    """A store and session, to be sent to workers, for one attempt to store a collection.
+
+    When a partition fails, tasks of others still run, and nobody waits for them. So there is an object as long as the
+    attempt lasts: a task that no longer finds it after its put deletes what it has put.
+
+    Attributes:
+        address, scope, session: as the arguments of ``entrepot.connect``.
+        attempt: ID of the attempt's object, in hexadecimal digits.
+    """
 
     address: str
     scope: str
     session: str
+    attempt: str
 
     @classmethod
-    def of(cls, store: Store) -> StoreAccess:
-        """The access to a store that is open here."""
-        return cls(store.address, store.scope, store.session_name)
+    def begin(cls, store: Store) -> StoreAccess:
+        """The access to a store that is open here, for a new attempt."""
+        return cls(store.address, store.scope, store.session_name, str(store.put(b"")))
+
+    def end(self, store: Store) -> None:
+        """End the attempt: what is put afterwards does not stay."""
+        store.delete(self.attempt)
 
     def put_member(self, value: Any, name: str, index: int) -> None:
         """Put one member of a collection; a task that is run again replaces what it put before."""
-        _open(self).collection(name).put(value, index=index, replace=True)
+        store = _open(self)
+        member = store.collection(name).put(value, index=index, replace=True)
+        if not store.exists(self.attempt):
+            store.delete(member)
 
 
 @lru_cache(maxsize=8)  # one connection for the process, not one for each partition

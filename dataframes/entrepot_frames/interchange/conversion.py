@@ -47,12 +47,15 @@ def to_collection(
             )
         builder = own.collection(name)
         builder.discard()  # also what an attempt that was killed has left
+        access = StoreAccess.begin(own)
         try:
-            count = put_all(data, name, StoreAccess.of(own))
-            return builder.seal(count, timeout=timeout)
+            collection = builder.seal(put_all(data, name, access), timeout=timeout)
         except BaseException:
+            access.end(own)
             builder.discard()
             raise
+        access.end(own)
+        return collection
 
 
 def from_collection(collection: Collection | str, kind: Kind, *, store: Store | None = None) -> Any:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
     from entrepot._store.store import Store
 
+HANDOVER_SECONDS = 30.0  # for a successor to answer
+
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add the subcommands of this module."""
@@ -163,27 +165,42 @@ def _stop_listeners(arguments: argparse.Namespace, qualifier: str) -> int:
     return 0
 
 
+def _status_after_handover(address: str | None, former_pid: int) -> dict[str, Any]:
+    """The status of the daemon after an upgrade. The former one answers until its keeper has ended it."""
+    end = time.monotonic() + HANDOVER_SECONDS
+    while True:
+        with connect_for_inspection(address) as store:
+            status = store.status()
+        if status["pid"] not in (0, former_pid):
+            return status
+        if time.monotonic() > end:
+            raise StoreUnavailable(
+                f"the other program has not taken over within {HANDOVER_SECONDS:g} s, and daemon {former_pid} still "
+                "serves: see the log (`entrepot logs`)"
+            )
+        time.sleep(0.01)
+
+
 def run_upgrade(arguments: argparse.Namespace) -> int:
     """``entrepot upgrade``."""
     program = str((arguments.program or launcher.daemon_binary()).resolve())
     try:
         with connect_for_inspection(arguments.address) as store:
-            before = store.status()
+            address, before = store.address, store.status()
             store._raw().upgrade(program)  # pyright: ignore[reportPrivateUsage]
     except VersionMismatch as error:
         raise VersionMismatch(
             f"{error} Incompatible versions must be upgraded from the older one: run its `entrepot "
             f"upgrade --program {program}`, or install in place and send the daemon SIGUSR2."
         ) from error
-    with connect_for_inspection(arguments.address) as store:
-        after = store.status()
+    after = _status_after_handover(arguments.address, before["pid"])
     if os.path.realpath(after["program"]) != program:
         raise StoreUnavailable(
             f"{program} took over, but its daemon exited at once, so the store reverted to {after['program']}; "
             "nothing is lost, and the log (`entrepot logs`) shows why it exited"
         )
     print(
-        f"store at {store.address}: upgraded from version {before['version']} (daemon {before['pid']}) to version "
+        f"store at {address}: upgraded from version {before['version']} (daemon {before['pid']}) to version "
         f"{after['version']} (daemon {after['pid']}), with {count_of(after['objects'], 'object')}"
     )
     return 0
