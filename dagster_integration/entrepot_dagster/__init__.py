@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from entrepot_dagster.pods.k8s_executor import entrepot_k8s_job_executor as entrepot_k8s_job_executor
     from entrepot_dagster.pods.pod_tags import placement_tags as placement_tags
     from entrepot_dagster.rerun import rerun as rerun_failed
+    from entrepot_dagster.resource import EntrepotResource as EntrepotResource
     from entrepot_dagster.sensors import policy_sensors as policy_sensors
     from entrepot_dagster.tiered_io_manager import TieredIOManager as TieredIOManager
     from entrepot_dagster.values.typed_inputs import TypeHandler as TypeHandler
 
 _HOME = {
     "EntrepotIOManager": "io_manager",
+    "EntrepotResource": "resource",
     "TieredIOManager": "tiered_io_manager",
     "TypeHandler": "entrepot_dagster.values.typed_inputs",
     "entrepot_k8s_job_executor": "entrepot_dagster.pods.k8s_executor",
@@ -40,6 +42,7 @@ _HOME = {
 }
 __all__ = [
     "EntrepotIOManager",
+    "EntrepotResource",
     "TieredIOManager",
     "TypeHandler",
     "entrepot_k8s_job_executor",

@@ -86,6 +86,7 @@ class RayWorkers(ActorWorkers):
 
     def start(self, setup: RankSetup) -> None:
         import ray
+        from ray.exceptions import GetTimeoutError
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         threads = str(self._threads)
@@ -97,7 +98,7 @@ class RayWorkers(ActorWorkers):
         place = _Place(ray.remote(RayRank).options(**options).remote(setup))
         try:
             host = ray.get(place.actor.host.remote(), timeout=CREATE_SECONDS)
-        except ray.exceptions.GetTimeoutError:
+        except GetTimeoutError:
             self.release(place)
             raise TooFewWorkers(f"Ray has not created rank {setup.rank} in {CREATE_SECONDS:g} s") from None
         if host != socket.gethostname():
