@@ -109,7 +109,9 @@ class PodGateway:
         target = folder / str(volume["name"])
         target.mkdir()
         for item in volume["secret"].get("items") or [{"key": key, "path": key} for key in data]:
-            (target / item["path"]).write_bytes(base64.b64decode(data[item["key"]]))
+            file = target / item["path"]
+            file.write_bytes(base64.b64decode(data[item["key"]]))
+            file.chmod(volume["secret"]["defaultMode"])
         return target
 
 
