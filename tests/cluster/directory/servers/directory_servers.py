@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from suspension import suspend
-
 START_SECONDS = 30.0
 END_SECONDS = 20.0
 
@@ -84,6 +82,8 @@ class Server:
 
     def stop(self) -> None:
         """Stop it like SIGSTOP does: connections are accepted, and nothing is answered."""
+        from suspension import suspend  # here, as examples/cluster uses this module without the others of the tests
+
         suspend(self.pid)
 
     def go_on(self) -> None:
