@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from abc import abstractmethod
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from entrepot_frames.executors.messages import Died, Reply, Task
+from entrepot_frames.executors.messages import Died, RankSetup, Reply, Task
 from entrepot_frames.executors.workers import Workers
 
 CREATE_SECONDS = 60.0
+
+
+class RankActor:
+    """The actor: one rank, in whatever process the cluster runs it.
+
+    Args:
+        setup: of the rank.
+        is_wanted: whether the executor still exists, where the cluster does not end the actor with it.
+    """
+
+    def __init__(self, setup: RankSetup, *, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        from entrepot_frames.executors.rank_runtime import RankRuntime
+
+        self._runtime = RankRuntime(setup, is_wanted=is_wanted)
+        self._host = socket.gethostname()
+
+    def host(self) -> str:
+        """Name of the actor's host."""
+        return self._host
+
+    def run(self, task: Task) -> Reply:
+        """Run a task to its end."""
+        return self._runtime.run(task)
 
 
 class ActorWorkers(Workers):

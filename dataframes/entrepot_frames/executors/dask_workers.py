@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from entrepot.errors import InvalidArgument
 
 from entrepot_frames.errors import TooFewWorkers
-from entrepot_frames.executors.actor_workers import CREATE_SECONDS, ActorWorkers
+from entrepot_frames.executors.actor_workers import CREATE_SECONDS, ActorWorkers, RankActor
 from entrepot_frames.executors.messages import RankSetup, Reply, Task
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-class DaskRank:
-    """The actor: one rank, in a worker's process.
+class DaskRank(RankActor):
+    """The actor, in a worker's process.
 
     Args:
         setup: of the rank.
@@ -26,20 +26,9 @@ class DaskRank:
     def __init__(self, setup: RankSetup) -> None:
         from distributed import get_worker
 
-        from entrepot_frames.executors.rank_runtime import RankRuntime
-
         # The worker forgets an actor when the scheduler does, which is when the executor's client has gone.
         actors = get_worker().state.actors
-        self._runtime = RankRuntime(setup, is_wanted=lambda: self in actors.values())
-        self._host = socket.gethostname()
-
-    def host(self) -> str:
-        """Name of the worker's host."""
-        return self._host
-
-    def run(self, task: Task) -> Reply:
-        """Run a task to its end."""
-        return self._runtime.run(task)
+        super().__init__(setup, is_wanted=lambda: self in actors.values())
 
 
 @dataclass

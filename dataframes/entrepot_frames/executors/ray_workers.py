@@ -9,30 +9,8 @@ from typing import Any
 from entrepot.errors import InvalidArgument
 
 from entrepot_frames.errors import TooFewWorkers
-from entrepot_frames.executors.actor_workers import CREATE_SECONDS, ActorWorkers
+from entrepot_frames.executors.actor_workers import CREATE_SECONDS, ActorWorkers, RankActor
 from entrepot_frames.executors.messages import RankSetup, Reply, Task
-
-
-class RayRank:
-    """The actor: one rank, in a process of its own, which Ray ends with the program that created it.
-
-    Args:
-        setup: of the rank.
-    """
-
-    def __init__(self, setup: RankSetup) -> None:
-        from entrepot_frames.executors.rank_runtime import RankRuntime
-
-        self._runtime = RankRuntime(setup)
-        self._host = socket.gethostname()
-
-    def host(self) -> str:
-        """Name of the actor's host."""
-        return self._host
-
-    def run(self, task: Task) -> Reply:
-        """Run a task to its end."""
-        return self._runtime.run(task)
 
 
 @dataclass
@@ -95,7 +73,8 @@ class RayWorkers(ActorWorkers):
             "runtime_env": {"env_vars": {"POLARS_MAX_THREADS": threads, "OMP_NUM_THREADS": threads}},
             "scheduling_strategy": PlacementGroupSchedulingStrategy(self._group, setup.rank),
         }
-        place = _Place(ray.remote(RayRank).options(**options).remote(setup))
+        # Ray ends it with the program that created it.
+        place = _Place(ray.remote(RankActor).options(**options).remote(setup))
         try:
             host = ray.get(place.actor.host.remote(), timeout=CREATE_SECONDS)
         except GetTimeoutError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from entrepot.errors import InstanceLost, StoreUnavailable, StreamEnded, StreamFailed
+from in_thread import in_thread
 from suspension import suspend
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "run_programs"))
@@ -40,20 +40,6 @@ READER = """
         for line in sys.stdin:
             print(reader.get()["number"], flush=True)
 """
-
-
-def in_thread(function: Callable[[], Any]) -> Future[Any]:
-    """Run a function in a thread."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def shared(host: Any, name: str = "frames", **arguments: Any) -> Any:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import pytest
 from entrepot.errors import EntrepotError, StoreUnavailable, StreamEnded, StreamFailed
+from in_thread import in_thread
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 PATIENCE = 90.0
-
-
-def in_thread(function: Callable[[], Any]) -> Future[Any]:
-    """Run a function in a thread."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 class Ends(NamedTuple):
