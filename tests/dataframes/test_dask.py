@@ -48,6 +48,21 @@ def test_several_executors_share_a_cluster_with_its_own_tasks(store: entrepot.St
         assert [rows for future in futures for rows, _ in future.result(60)] == [10] * 8
 
 
+def test_programs_that_wait_for_each_other_do_not_keep_a_worker_from_another_executor(
+    store: entrepot.Store, client: Any
+) -> None:
+    def wait_for_rows(env: Env) -> int:
+        return env.get("rows-of-another-executor", timeout=60).count_rows()
+
+    def make_rows(env: Env) -> None:
+        env.put("rows-of-another-executor", env.from_local({"k": [env.rank]}))
+
+    with Executor(3, on=client, store=store) as first, Executor(3, on=client, store=store) as second:
+        waiting = first.run(wait_for_rows)
+        second.run(make_rows).result(60)
+        assert waiting.result(60) == [3] * 3
+
+
 def test_too_few_workers_are_said(store: entrepot.Store, client: Any) -> None:
     before = {session.session for session in store.sessions()}
     with pytest.raises(TooFewWorkers, match="3 workers, and 4 ranks"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 class DaskRank(RankActor):
     """The actor, in a worker's process.
 
+    A worker runs the methods of all its actors in one thread. A program waits for the other ranks, so two executors
+    that share workers would wait for each other there: each rank has a thread of its own.
+
     Args:
         setup: of the rank.
     """
@@ -29,6 +34,11 @@ class DaskRank(RankActor):
         # The worker forgets an actor when the scheduler does, which is when the executor's client has gone.
         actors = get_worker().state.actors
         super().__init__(setup, is_wanted=lambda: self in actors.values())
+        self._thread = ThreadPoolExecutor(1, "frames-rank")
+
+    async def run_in_thread(self, task: Task) -> Reply:
+        """As :meth:`run`, without keeping the worker's other actors from running."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self.run, task)
 
 
 @dataclass
@@ -85,7 +95,7 @@ class DaskWorkers(ActorWorkers):
         self.places[setup.rank] = _Place(worker, future, actor)
 
     def call(self, place: _Place, task: Task) -> Reply:
-        reply: Reply = place.actor.run(task).result()
+        reply: Reply = place.actor.run_in_thread(task).result()
         return reply
 
     def reason(self, place: _Place, error: Exception) -> str:
