@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # build.sh PRESET TARGET [JOBS]: builds `product`, `all` or another target incrementally. With the preset dev, it also
-# puts the extension and the daemon beside the Python sources, where an editable installation finds them. Files are
+# puts the extensions and the daemon beside the Python sources, where an editable installation finds them. Files are
 # replaced, not overwritten, so running daemons and loaded extensions keep the old ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,4 +17,5 @@ grep -E "^-- Entrepot" "$log" || true
 cmake --build "build/$preset" --target "$what" -j "$jobs" -- --quiet
 if [[ "$preset" == dev ]]; then
   cmake --install build/dev --component python --prefix core/python >/dev/null
+  cmake --install build/dev --component ucx --prefix cluster >/dev/null
 fi

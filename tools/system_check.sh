@@ -35,6 +35,9 @@ find_missing() {
   if ! echo '#include <flatbuffers/flatbuffers.h>' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
     need libflatbuffers-dev "FlatBuffers' headers, for the same"
   fi
+  if ! echo '#include <ucp/api/ucp.h>' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
+    need libucx-dev "UCX, for gateways that use it"
+  fi
   if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! command -v initdb >/dev/null; then
     need postgresql "PostgreSQL, the database of Airflow in the tests"
   fi
@@ -91,5 +94,5 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   exit 1
 fi
 echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
-echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler postgresql-server postgresql etcd redis fuse3 fuse3-devel pkgconf python3-devel" >&2
+echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler ucx-devel postgresql-server postgresql etcd redis fuse3 fuse3-devel pkgconf python3-devel" >&2
 exit 1

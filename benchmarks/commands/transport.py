@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -89,6 +90,7 @@ def add_transport(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--connections", type=int, default=4, help="of both (default 4)")
     parser.add_argument("--mib", type=int, default=1024, help="size of the large object (default 1024)")
     parser.add_argument("--objects", type=int, default=10_000, help="of 64 KiB in one fetch (default 10,000)")
+    parser.add_argument("--transport", choices=("tcp", "ucx"), default="tcp", help="of the gateways (default tcp)")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.set_defaults(run=run)
 
@@ -113,13 +115,16 @@ def run(arguments: argparse.Namespace) -> int:
     if missing:
         print(f"transport: cannot be measured: {missing}")
         return 1
+    # The hosts share a kernel: UCX would find that they share memory, and that each reaches the other's loopback.
+    os.environ |= {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "eth0"}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tr-")))
         source = stack.enter_context(own_store(folder / "source", STORE_MIB, "--spill-path", "none"))
         sink = stack.enter_context(own_store(folder / "sink", STORE_MIB, "--spill-path", "none"))
         near, far = stack.enter_context(two_hosts())
+        settings = (arguments.transport, arguments.connections)
         fetching, fetching_packed = (
-            stack.enter_context(_fetching(near, far, source, sink, port, compression, str(arguments.connections)))
+            stack.enter_context(_fetching(near, far, source, sink, port, compression, *settings))
             for port, compression in ((PORT, "off"), (PORT + 1, "auto"))
         )
         far.popen(["iperf3", "--server"], stdout=subprocess.DEVNULL)
@@ -266,13 +271,13 @@ def _iperf3(near: Host, far: Host, total: int, connections: int) -> float:
 
 @contextmanager
 def _fetching(
-    near: Host, far: Host, source: Any, sink: Any, port: int, compression: str, connections: str
+    near: Host, far: Host, source: Any, sink: Any, port: int, compression: str, transport: str, connections: int
 ) -> Iterator[subprocess.Popen[str]]:
     """A process that serves the source on one host, and one that fetches from it on the other."""
     address = f"{far.address}:{port}"
     with (
-        _worker(far, "serve", source.address, address, compression),
-        _worker(near, "fetch", sink.address, address, connections) as process,
+        _worker(far, "serve", source.address, address, transport, compression),
+        _worker(near, "fetch", sink.address, address, transport, str(connections)) as process,
     ):
         yield process
 

@@ -1,8 +1,8 @@
 """One end of ``python -m benchmarks transport``: a process on a host of its own, with a store.
 
-``serve STORE ADDRESS COMPRESSION`` listens until its input ends. ``fetch STORE ADDRESS CONNECTIONS`` reads lines of
-JSON, each a list of object IDs, fetches these objects into its store, and answers by the seconds that it took; then it
-deletes them.
+``serve STORE ADDRESS TRANSPORT COMPRESSION`` listens until its input ends. ``fetch STORE ADDRESS TRANSPORT
+CONNECTIONS`` reads lines of JSON, each a list of object IDs, fetches these objects into its store, and answers by the
+seconds that it took; then it deletes them.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from entrepot_cluster.transport.store_endpoints import StoreSink, StoreSource
 _OPEN = TransportSecurity(insecure=True)  # the hosts are namespaces of this machine
 
 
-def serve(store: entrepot.Store, address: str, compression: str) -> None:
+def serve(store: entrepot.Store, address: str, transport: str, compression: str) -> None:
     """Serve a store until the input ends."""
     own = Identity("benchmark", "serving")
-    with GatewayServer(address, own, StoreSource(store), security=_OPEN, compression=compression):
+    with GatewayServer(address, own, StoreSource(store), security=_OPEN, compression=compression, transport=transport):
         print("ready", flush=True)
         sys.stdin.read()
 
 
-def fetch_all(store: entrepot.Store, address: str, connections: int) -> None:
+def fetch_all(store: entrepot.Store, address: str, transport: str, connections: int) -> None:
     """Fetch what the input says, as often as it says so."""
     own = Identity("benchmark", "fetching")
-    with PeerConnections(address, own, security=_OPEN, connections=connections) as peer:
+    with PeerConnections(address, own, security=_OPEN, connections=connections, transport=transport) as peer:
         peer.ping()
         print("ready", flush=True)
         for line in sys.stdin:
@@ -54,12 +54,12 @@ def fetch_all(store: entrepot.Store, address: str, connections: int) -> None:
 
 def main() -> None:
     """Run one end."""
-    what, store_address, address, *rest = sys.argv[1:]
+    what, store_address, address, transport, option = sys.argv[1:]
     with entrepot.connect(store_address) as store:
         if what == "serve":
-            serve(store, address, rest[0])
+            serve(store, address, transport, option)
         else:
-            fetch_all(store, address, int(rest[0]))
+            fetch_all(store, address, transport, int(option))
 
 
 if __name__ == "__main__":

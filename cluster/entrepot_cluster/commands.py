@@ -67,6 +67,12 @@ def add_subcommands(subparsers: SubParsers) -> None:
         default="auto",
         help="auto: send objects compressed where that makes them arrive earlier; off: never (default: auto)",
     )
+    gateway.add_argument(
+        "--transport",
+        choices=("tcp", "ucx"),
+        default="tcp",
+        help="ucx: between gateways that both have this option, objects travel over UCX, unencrypted (default: tcp)",
+    )
     gateway.add_argument("--keep-running", action="store_true", help="start it again if it is killed or fails")
     gateway.set_defaults(run=run_gateway)
 
@@ -209,6 +215,7 @@ def _settings(arguments: argparse.Namespace) -> GatewaySettings:
         host=arguments.host,
         security=_security(arguments),
         compression=arguments.compression,
+        transport=arguments.transport,
         lease_seconds=settings.LEASE_SECONDS if arguments.lease_seconds is None else arguments.lease_seconds,
     )
 

@@ -89,7 +89,7 @@ class Gateway:
         identity = Identity(name, self._store.instance_id)
         self._sessions = SessionStores(self._store.address)
         self._directory = DirectoryAccess(settings.directory)
-        self._peers = Peers(identity, settings.security)
+        self._peers = Peers(identity, settings.security, settings.transport)
         unrecorded = UnrecordedCopies()
         self._source = StoreObjects(self._store, unrecorded)
         self._snapshots = StoreSnapshots(self._store, self._source, unrecorded)
@@ -128,6 +128,7 @@ class Gateway:
             ),
             security=settings.security,
             compression=settings.compression,
+            transport=settings.transport,
         )
         addresses = settings.advertise or (self._server.address,)
         if addresses[0].startswith(("0.0.0.0:", "[::]:")):

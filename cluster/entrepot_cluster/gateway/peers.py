@@ -21,11 +21,13 @@ class Peers:
     Args:
         identity: this gateway.
         security: TLS and token.
+        transport: ``"tcp"`` or ``"ucx"``.
     """
 
-    def __init__(self, identity: Identity, security: TransportSecurity) -> None:
+    def __init__(self, identity: Identity, security: TransportSecurity, transport: str) -> None:
         self._identity = identity
         self._security = security
+        self._transport = transport
         self._lock = threading.Lock()
         self._pools: dict[tuple[str, str], PeerConnections] = {}  # guarded by _lock
         self._closed = False  # guarded by _lock
@@ -64,6 +66,7 @@ class Peers:
                     self._identity,
                     instance=instance,
                     security=self._security,
+                    transport=self._transport,
                     max_connections=MAX_CONNECTIONS,
                 )
                 self._pools[instance, address] = pool

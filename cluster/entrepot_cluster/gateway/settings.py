@@ -9,6 +9,7 @@ from entrepot.errors import InvalidArgument
 from entrepot_cluster.transport.addresses import split_address
 from entrepot_cluster.transport.compression import AUTO
 from entrepot_cluster.transport.security import TransportSecurity
+from entrepot_cluster.transport.ucx_wire import TCP
 
 DEFAULT_LISTEN = "127.0.0.1:0"
 LEASE_SECONDS = 10.0
@@ -29,6 +30,7 @@ class GatewaySettings:
         security: TLS and token. Default: none, and loopback addresses only.
         compression: ``"auto"``: objects are sent compressed where that makes them arrive earlier; ``"off"``: never.
             Default: auto.
+        transport: ``"ucx"``: objects travel over UCX between gateways that have this setting. Default: ``"tcp"``.
         lease_seconds: how long after its last sign of life the instance counts as lost, 1 to 86,400. Default: 10.
 
     Raises:
@@ -42,6 +44,7 @@ class GatewaySettings:
     host: str | None = None
     security: TransportSecurity = field(default_factory=TransportSecurity)
     compression: str = AUTO
+    transport: str = TCP
     lease_seconds: float = LEASE_SECONDS
 
     def __post_init__(self) -> None:

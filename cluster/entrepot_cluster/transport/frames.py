@@ -19,7 +19,7 @@ from entrepot.errors import BY_CODE, CorruptData, EntrepotError, InvalidArgument
 from entrepot_cluster.transport.endpoints import ObjectHeader, Wanted
 
 MAGIC = b"EPTG"
-VERSION = (1, 1)
+VERSION = (1, 2)
 ID_BYTES = 20
 MAX_WANTED = 65_536  # objects in one request
 MAX_TREE_BYTES = 64 << 20
@@ -27,7 +27,7 @@ MAX_BUFFERS = 1 << 20  # of one object
 MAX_OBJECT_BYTES = 1 << 44
 MAX_META_BYTES = MAX_TREE_BYTES + (16 << 20)
 MAX_PAYLOAD_BYTES = 16 << 20  # of one frame
-MAX_HANDSHAKE_BYTES = 4096
+MAX_HANDSHAKE_BYTES = 16_384
 ANY_GENERATION = 0  # the store numbers generations from 1
 
 _PREAMBLE = struct.Struct("<4sHH")

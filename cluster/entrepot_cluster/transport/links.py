@@ -1,22 +1,17 @@
-"""A connection's bytes: sent from and received into given memory, with a time limit for progress.
+"""A connection's frames, with time limits for progress.
 
-No byte for ``progress_seconds`` is a :class:`~entrepot.errors.Timeout`, however many are still to come. A plain
-connection leaves waiting to the kernel (``SO_RCVTIMEO``, ``MSG_WAITALL``), so that a piece of a MiB takes one call.
+No byte for ``progress_seconds`` is a :class:`~entrepot.errors.Timeout`, however many are still to come.
 """
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
-import struct
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from entrepot import _core
 from entrepot.errors import CorruptData, EntrepotError, StoreUnavailable, Timeout
 
 from entrepot_cluster.transport.frames import (
@@ -27,17 +22,14 @@ from entrepot_cluster.transport.frames import (
     pack_head,
     parse_header,
 )
-from entrepot_cluster.transport.security import close_after_reading, tls_refusal
+from entrepot_cluster.transport.security import tls_refusal
+from entrepot_cluster.transport.socket_wires import wire_over
+from entrepot_cluster.transport.wire import Wire, drop_front
 
 if TYPE_CHECKING:
     from entrepot_cluster.transport.endpoints import SourceObject
 
 DEFAULT_PROGRESS_SECONDS = 10.0
-_MOST_BUFFERS = 1000  # the kernel takes 1024 in one call
-_JOINED_BYTES = 64 << 10  # up to this size, TLS gets buffers joined
-_TCP_INFO_BYTES = 168  # of the kernel's struct tcp_info, up to the end of tcpi_delivery_rate
-_ACKED, _DELIVERY_RATE = 120, 160  # offsets of tcpi_bytes_acked and tcpi_delivery_rate in it, 64 bits each
-_APP_LIMITED = 7  # offset of the byte whose lowest bit is tcpi_delivery_rate_app_limited
 
 
 class Link:
@@ -49,26 +41,20 @@ class Link:
         connection: a connected stream socket, plain or TLS; the link owns it from now on.
         peer: how errors and log lines call the other end.
         progress_seconds: how long to wait for the next byte, in either direction.
+
+    Attributes:
+        wire: what carries the bytes; another one after the handshake, if both ends agree on it there.
     """
 
     def __init__(
         self, connection: socket.socket, peer: str, progress_seconds: float = DEFAULT_PROGRESS_SECONDS
     ) -> None:
-        self._socket = connection
+        self.wire: Wire = wire_over(connection, progress_seconds)
         self.peer = peer
         self.progress_seconds = progress_seconds
         self.received_bytes = 0  # by the receiving thread
         self.sent_bytes = 0  # by the sending thread
         self._header = bytearray(HEADER_BYTES)  # of the receiving thread
-        self._tls = isinstance(connection, ssl.SSLSocket)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls:
-            connection.settimeout(progress_seconds)
-        else:
-            limit = struct.pack("@qq", int(progress_seconds), int(progress_seconds % 1 * 1e6))
-            connection.settimeout(None)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def send(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Send all bytes of all buffers.
@@ -77,51 +63,19 @@ class Link:
             Timeout: the peer accepts none any more.
             StoreUnavailable: the connection has ended.
         """
-        try:
-            if self._tls:
-                self._send_tls(buffers)
-            else:
-                self._send_plain(buffers)
-        except (BlockingIOError, TimeoutError) as error:
-            raise Timeout(f"{self.peer} has not read a byte for {self.progress_seconds:g} s") from error
-        except OSError as error:
-            raise self._ended(error) from error
+        self._send(lambda: self.wire.send(buffers))
 
     def send_objects(self, head: bytes, objects: Sequence[SourceObject]) -> None:
         """Send a frame whose payload is the buffers of objects; as :meth:`send`."""
-        if self._tls:
-            self.send([head, *(buffer for each in objects for buffer in each.buffers)])
-            return
+        self._send(lambda: self.wire.send_objects(head, objects))
+
+    def _send(self, call: Callable[[], int]) -> None:
         try:
-            self.sent_bytes += _core.send_objects(self._socket.fileno(), head, [each.pinned for each in objects])
+            self.sent_bytes += call()
         except (BlockingIOError, TimeoutError) as error:
             raise Timeout(f"{self.peer} has not read a byte for {self.progress_seconds:g} s") from error
         except OSError as error:
             raise self._ended(error) from error
-
-    def _send_plain(self, buffers: Sequence[bytes | memoryview]) -> None:
-        pending = list(buffers)
-        while pending:
-            sent = self._socket.sendmsg(pending[:_MOST_BUFFERS])
-            self.sent_bytes += sent
-            _drop_front(pending, sent)
-
-    def _send_tls(self, buffers: Sequence[bytes | memoryview]) -> None:
-        joined: list[bytes | memoryview] = []
-        size = 0
-        for buffer in buffers:
-            if size + len(buffer) > _JOINED_BYTES and joined:
-                self._socket.sendall(b"".join(joined))
-                joined, size = [], 0
-            if len(buffer) > _JOINED_BYTES:
-                for start in range(0, len(buffer), _JOINED_BYTES):  # so that the time limit is one for progress
-                    self._socket.sendall(memoryview(buffer)[start : start + _JOINED_BYTES])
-            else:
-                joined.append(buffer)
-                size += len(buffer)
-            self.sent_bytes += len(buffer)
-        if joined:
-            self._socket.sendall(b"".join(joined))
 
     def receive(self, into: memoryview | bytearray) -> None:
         """Receive until the buffer is full.
@@ -137,16 +91,11 @@ class Link:
         pending = [view for view in into if len(view)]
         try:
             while pending:
-                if self._tls:
-                    got = self._socket.recv_into(pending[0])
-                elif len(pending) == 1:
-                    got = self._socket.recv_into(pending[0], 0, socket.MSG_WAITALL)
-                else:
-                    got = self._socket.recvmsg_into(pending[:_MOST_BUFFERS], 0, socket.MSG_WAITALL)[0]
-                if not got:
+                received = self.wire.receive(pending)
+                if not received:
                     raise StoreUnavailable(f"{self.peer} has closed the connection")
-                self.received_bytes += got
-                _drop_front(pending, got)
+                self.received_bytes += received
+                drop_front(pending, received)
         except (BlockingIOError, TimeoutError) as error:
             raise Timeout(f"{self.peer} has sent no byte for {self.progress_seconds:g} s") from error
         except OSError as error:
@@ -160,30 +109,15 @@ class Link:
         Raises:
             StoreUnavailable: the connection broke.
         """
-        end = time.monotonic() + seconds
         try:
-            if isinstance(self._socket, ssl.SSLSocket):
-                return self._wait_tls(self._socket, seconds)
-            while time.monotonic() < end:
-                try:
-                    return bool(self._socket.recv(1, socket.MSG_PEEK))
-                except BlockingIOError:
-                    continue
+            return self.wire.wait_readable(seconds)
         except OSError as error:
             raise self._ended(error) from error
-        return False
 
     def _ended(self, error: OSError) -> EntrepotError:
         if isinstance(error, ssl.SSLError):
             return tls_refusal(error, self.peer)
         return StoreUnavailable(f"the connection to {self.peer} has ended: {error}")
-
-    def _wait_tls(self, connection: ssl.SSLSocket, seconds: float) -> bool:
-        if connection.pending():
-            return True
-        poll = select.poll()
-        poll.register(connection, select.POLLIN)
-        return bool(poll.poll(1000 * seconds))
 
     def receive_head(self, limit: int | None = None) -> tuple[Frame, bytearray]:
         """Receive a frame's header and meta, skipping notices that the peer is at work.
@@ -215,29 +149,17 @@ class Link:
 
         Returns:
             None: not known, because the peer has confirmed less than ``known_after_bytes``, there was too little to
-            send to measure it, or the kernel is older.
+            send to measure it, the kernel is older, or the wire is no plain TCP connection.
         """
-        try:
-            values = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        except OSError:
-            return None  # it has ended; whoever sends next finds out why
-        if len(values) < _TCP_INFO_BYTES or struct.unpack_from("@Q", values, _ACKED)[0] < known_after_bytes:
-            return None
-        if values[_APP_LIMITED] & 1:
-            return None
-        return float(struct.unpack_from("@Q", values, _DELIVERY_RATE)[0]) or None
+        return self.wire.delivery_rate(known_after_bytes)
 
     def has_room(self) -> bool:
         """Whether a small frame can be sent without waiting for the peer to read."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLOUT)
-        return bool(poll.poll(0))
+        return self.wire.has_room()
 
     def is_quiet(self) -> bool:
         """Whether the connection is open and nothing has arrived on it; an idle one has nothing to say."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN | select.POLLRDHUP)
-        return not poll.poll(0)
+        return self.wire.is_quiet()
 
     @contextmanager
     def time_limit(self, seconds: float | None, what: str) -> Iterator[None]:
@@ -269,27 +191,12 @@ class Link:
 
     def interrupt(self) -> None:
         """End the connection at once: whoever is waiting on it gets :class:`StoreUnavailable`."""
-        try:
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        except OSError:
-            return  # it has ended already
+        self.wire.interrupt()
 
     def close_after_reading(self) -> None:
         """Close the connection so that the peer gets what was sent last; takes up to a second."""
-        close_after_reading(self._socket)
+        self.wire.close_after_reading()
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
-        self.interrupt()
-        self._socket.close()
-
-
-def _drop_front(pending: list[bytes | memoryview] | list[memoryview], done: int) -> None:
-    """Take the first ``done`` bytes off a list of buffers."""
-    count = 0
-    while count < len(pending) and done >= len(pending[count]):
-        done -= len(pending[count])
-        count += 1
-    del pending[:count]
-    if done:
-        pending[0] = memoryview(pending[0])[done:]
+        self.wire.close()

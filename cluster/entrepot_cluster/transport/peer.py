@@ -28,6 +28,7 @@ from entrepot_cluster.transport.frames import (
 from entrepot_cluster.transport.handshake import Identity, introduce
 from entrepot_cluster.transport.links import DEFAULT_PROGRESS_SECONDS, Link
 from entrepot_cluster.transport.security import TransportSecurity
+from entrepot_cluster.transport.ucx_wire import TCP, check_transport
 
 IDLE_SECONDS = 60.0
 _MAX_CONNECTIONS = 32
@@ -50,6 +51,7 @@ class PeerConnections:
         identity: this gateway.
         instance: the instance that must be there; default: any.
         security: default: loopback addresses only, without any check.
+        transport: ``"ucx"``: objects travel over UCX, if the peer offers it too. Default: ``"tcp"``.
         connections: of a single fetch. Default: 4.
         max_connections: of all requests together. Default: 32. Half of
             them are for the first connection of each request.
@@ -57,7 +59,8 @@ class PeerConnections:
         idle_seconds: after which a connection that is not used is closed. Default: 60.
 
     Raises:
-        InvalidArgument: the address is malformed, or a number is out of range.
+        InvalidArgument: the address is malformed, a number is out of range, or UCX is to be used with TLS.
+        StoreUnavailable: UCX cannot be used here.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class PeerConnections:
         *,
         instance: str = "",
         security: TransportSecurity | None = None,
+        transport: str = TCP,
         connections: int = 4,
         max_connections: int = _MAX_CONNECTIONS,
         progress_seconds: float = DEFAULT_PROGRESS_SECONDS,
@@ -84,6 +88,7 @@ class PeerConnections:
         self._identity = identity
         self._instance = instance
         self._security = security or TransportSecurity()
+        self._transport = check_transport(transport, self._security)
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
         self._changed = threading.Condition()
@@ -344,7 +349,7 @@ class PeerConnections:
         link = Link(wrapped, self._peer, self.progress_seconds)
         try:
             with link.time_limit(self.progress_seconds, "the handshake"):
-                introduce(link, self._identity, self._security, self._instance)
+                introduce(link, self._identity, self._security, self._instance, self._transport)
         except BaseException:
             link.close()
             raise

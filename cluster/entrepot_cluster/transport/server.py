@@ -20,6 +20,7 @@ from entrepot_cluster.transport.links import DEFAULT_PROGRESS_SECONDS, Link
 from entrepot_cluster.transport.pins import PinnedObjects
 from entrepot_cluster.transport.security import TransportSecurity
 from entrepot_cluster.transport.serving import ServerConnection, Services
+from entrepot_cluster.transport.ucx_wire import TCP, check_transport
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.5
@@ -46,6 +47,7 @@ class GatewayServer:
         progress_seconds: how long to wait for the next byte of a peer that is sending or being sent something, and for
             the handshake as a whole. Default: 10.
         idle_seconds: after which a connection without requests is closed. Default: 300.
+        transport: ``"ucx"``: objects travel over UCX to peers that offer it too. Default: ``"tcp"``.
         compression: ``"auto"``: objects are sent compressed where that makes them arrive earlier, to peers that can
             unpack them; ``"off"``: never. Default: auto.
         work_seconds: the longest that a single object may take to open, or a control request to be answered. Default:
@@ -53,7 +55,7 @@ class GatewayServer:
 
     Raises:
         InvalidArgument: the address or a setting is malformed, or the address would need TLS or a token.
-        StoreUnavailable: it is not this host's, or in use.
+        StoreUnavailable: it is not this host's, or in use; or UCX cannot be used here.
 
     Attributes:
         address: ``host:port`` that it listens on.
@@ -73,12 +75,14 @@ class GatewayServer:
         idle_seconds: float = 300.0,
         work_seconds: float = 3600.0,
         compression: str = AUTO,
+        transport: str = TCP,
     ) -> None:
         if max_connections < 1 or progress_seconds <= 0:
             raise InvalidArgument(f"{max_connections} connections and {progress_seconds} s of waiting must be positive")
         self._packs = check_setting(compression) != OFF
         self._identity = identity
         self._security = security or TransportSecurity()
+        self._transport = check_transport(transport, self._security)
         self._max_connections = max_connections
         self._progress_seconds = progress_seconds
         self._idle_seconds = idle_seconds
@@ -223,7 +227,7 @@ class GatewayServer:
             link.send_frame(Kind.ERROR, 0, pack_error(error), last=True)
             raise error
         with link.time_limit(self._progress_seconds, "the handshake"):
-            peer = welcome(link, self._identity, self._security)
+            peer = welcome(link, self._identity, self._security, self._transport)
         connection = ServerConnection(link, self._services, peer.codecs if self._packs else ())
         with self._lock:
             if link not in self._links:

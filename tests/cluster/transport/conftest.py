@@ -38,13 +38,20 @@ def sink(sink_address: str) -> Iterator[entrepot.Store]:
 
 
 @pytest.fixture
-def serve(source: entrepot.Store) -> Iterator[Callable[..., GatewayServer]]:
+def transport() -> str:
+    """What servers and connections use; modules and tests override it, by a parameter of this name."""
+    return "tcp"
+
+
+@pytest.fixture
+def serve(source: entrepot.Store, transport: str) -> Iterator[Callable[..., GatewayServer]]:
     """``serve(source=StoreSource(store), **options)``: a server on loopback that ends with the test."""
     with ExitStack() as stack:
 
         def start(objects: Any = None, **options: Any) -> GatewayServer:
             options.setdefault("progress_seconds", 2.0)
             options.setdefault("compression", "off")  # tests count bytes on the wire
+            options.setdefault("transport", transport)
             objects = StoreSource(source) if objects is None else objects
             return stack.enter_context(GatewayServer("127.0.0.1:0", SERVING, objects, **options))
 
@@ -52,12 +59,13 @@ def serve(source: entrepot.Store) -> Iterator[Callable[..., GatewayServer]]:
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[..., PeerConnections]]:
+def connect(transport: str) -> Iterator[Callable[..., PeerConnections]]:
     """``connect(address, **options)``: connections that are closed at the end of the test."""
     with ExitStack() as stack:
 
         def start(address: str, **options: Any) -> PeerConnections:
             options.setdefault("progress_seconds", 2.0)
+            options.setdefault("transport", transport)
             return stack.enter_context(PeerConnections(address, FETCHING, **options))
 
         yield start

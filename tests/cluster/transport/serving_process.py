@@ -1,4 +1,5 @@
-"""A gateway server in a process of its own, for tests that kill or stop it: ``serving_process.py STORE [ADDRESS]``."""
+"""A gateway server in a process of its own, for tests that kill or stop it: ``serving_process.py STORE [ADDRESS
+[TRANSPORT]]``."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ def main() -> None:
             StoreSource(store),
             security=TransportSecurity(insecure=True),
             progress_seconds=2.0,
+            transport=sys.argv[3] if len(sys.argv) > 3 else "tcp",
         ) as server,
     ):
         print(server.address, flush=True)

@@ -25,9 +25,13 @@ from entrepot_cluster.transport.peer import PeerConnections
 from entrepot_cluster.transport.security import TransportSecurity
 from entrepot_cluster.transport.store_endpoints import StoreSink
 with (
-    entrepot.connect(sys.argv[1]) as store,
+    entrepot.connect(sys.argv[1], session="test") as store,
     PeerConnections(
-        sys.argv[2], Identity("tests", "fetching"), security=TransportSecurity(insecure=True), progress_seconds=3.0
+        sys.argv[2],
+        Identity("tests", "fetching"),
+        security=TransportSecurity(insecure=True),
+        progress_seconds=3.0,
+        transport=sys.argv[3],
     ) as peer,
 ):
     for line in sys.stdin:
@@ -41,8 +45,8 @@ with (
 class Fetching:
     """A process on a host that fetches what it is told."""
 
-    def __init__(self, host: Host, store: str, peer: str) -> None:
-        command = [sys.executable, "-c", FETCH, store, peer]
+    def __init__(self, host: Host, store: str, peer: str, transport: str) -> None:
+        command = [sys.executable, "-c", FETCH, store, peer, transport]
         self._process = host.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def begin(self, ids: list[entrepot.ObjectID]) -> None:
@@ -59,15 +63,20 @@ class Fetching:
 
 
 @pytest.fixture
-def hosts(source: entrepot.Store, sink: entrepot.Store) -> Iterator[tuple[Host, Host, Fetching]]:
+def hosts(
+    source: entrepot.Store, sink: entrepot.Store, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Host, Host, Fetching]]:
     """The host that fetches, the host that serves the source, and the process on the first."""
+    # The hosts share a kernel, so UCX would find that they share memory, and that each reaches the other's loopback.
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("UCX_NET_DEVICES", "eth0")
     with two_hosts() as (near, far):
         program = str(Path(__file__).with_name("serving_process.py"))
-        command = [sys.executable, program, source.address, f"{far.address}:7421"]
+        command = [sys.executable, program, source.address, f"{far.address}:7421", transport]
         server = far.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert server.stdout is not None
         assert server.stdout.readline() == f"{far.address}:7421\n"
-        yield near, far, Fetching(near, sink.address, f"{far.address}:7421")
+        yield near, far, Fetching(near, sink.address, f"{far.address}:7421", transport)
 
 
 def _objects(source: entrepot.Store) -> list[entrepot.ObjectID]:
@@ -75,7 +84,11 @@ def _objects(source: entrepot.Store) -> list[entrepot.ObjectID]:
     return [*small, source.put(np.arange(4_000_000))]
 
 
+both = pytest.mark.parametrize("transport", ["tcp", "ucx"])
+
+
 @pytest.mark.exhaustive
+@both
 def test_a_partition_in_each_direction(
     source: entrepot.Store, sink: entrepot.Store, hosts: tuple[Host, Host, Fetching]
 ) -> None:
@@ -93,6 +106,7 @@ def test_a_partition_in_each_direction(
 
 
 @pytest.mark.exhaustive
+@both
 def test_a_partition_while_bytes_are_on_their_way(
     source: entrepot.Store, hosts: tuple[Host, Host, Fetching], wait_until: Callable[..., None]
 ) -> None:
@@ -119,6 +133,7 @@ def _received_bytes(host: Host) -> int:
     raise AssertionError("no eth0")
 
 
+@both
 def test_lost_packets(source: entrepot.Store, sink: entrepot.Store, hosts: tuple[Host, Host, Fetching]) -> None:
     near, _, fetching = hosts
     ids = _objects(source)

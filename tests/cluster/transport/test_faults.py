@@ -29,6 +29,7 @@ from entrepot_cluster.transport.links import Link
 from entrepot_cluster.transport.peer import PeerConnections
 from entrepot_cluster.transport.security import TransportSecurity
 from entrepot_cluster.transport.server import GatewayServer
+from entrepot_cluster.transport.socket_wires import PlainWire
 from entrepot_cluster.transport.store_endpoints import LeasedReception, StoreSink
 from suspension import suspend
 from tcp_relay import TO_CLIENT, TO_SERVER, TcpRelay
@@ -155,14 +156,19 @@ class Stepping(StoreSink):
 
 
 @pytest.fixture
-def serving_process(source: entrepot.Store) -> Iterator[Callable[[], tuple[subprocess.Popen[str], str]]]:
+def serving_process(
+    source: entrepot.Store, transport: str
+) -> Iterator[Callable[[], tuple[subprocess.Popen[str], str]]]:
     """``serving_process()``: a server of the source in a process of its own, and its address."""
     started: list[subprocess.Popen[str]] = []
 
     def start() -> tuple[subprocess.Popen[str], str]:
         program = str(Path(__file__).with_name("serving_process.py"))
         process = subprocess.Popen(
-            [sys.executable, program, source.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, program, source.address, "127.0.0.1:0", transport],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         started.append(process)
         assert process.stdout is not None
@@ -178,6 +184,7 @@ def _kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("transport", ["tcp", "ucx"])
 @pytest.mark.parametrize("end", [_kill, suspend], ids=["killed", "stopped"])
 @pytest.mark.parametrize("step", ["idle", "announced", "received"])
 def test_a_peer_that_ends_in_each_step(
@@ -228,6 +235,11 @@ def _introduced(server: GatewayServer) -> Link:
     return link
 
 
+def _socket(link: Link) -> socket.socket:
+    assert isinstance(link.wire, PlainWire)
+    return link.wire.socket
+
+
 def _ends(connection: socket.socket) -> bool:
     """Whether the server closes the connection within the test's patience."""
     connection.settimeout(15)
@@ -274,7 +286,7 @@ def test_a_client_that_sends_garbage_is_cut_off(
         link = _introduced(server)
         link.send([GARBAGE[what]])
         assert not _errors(fetch(peer, _wanted(oid), StoreSink(sink)))  # nobody else notices
-        assert _ends(link._socket)
+        assert _ends(_socket(link))
         link.close()
     assert any("ends the connection" in record.message for record in caplog.records)
     peer.ping()
@@ -286,7 +298,7 @@ def test_a_range_beyond_the_object(source: entrepot.Store, serve: Serve) -> None
     server = serve()
     link = _introduced(server)
     link.send_frame(Kind.READ, 1, frames.pack_read(oid.binary, generation, 799_999, 2))
-    assert _ends(link._socket)
+    assert _ends(_socket(link))
     assert server.pinned_bytes == 800_000  # until it is idle for long enough, or somebody needs the room
     link.close()
 
@@ -307,7 +319,7 @@ def test_versions_in_both_directions(serve: Serve, connect: Connect) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(VersionMismatch, match=r"version 9\.4 .* version 1\.1"):
+        with pytest.raises(VersionMismatch, match=r"version 9\.4 .* version 1\.2"):
             connect(address).ping()
         thread.join()
 

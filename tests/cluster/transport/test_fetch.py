@@ -33,6 +33,12 @@ def errors(outcomes: Sequence[FetchOutcome]) -> list[EntrepotError]:
     return [outcome.error for outcome in outcomes if outcome.error is not None]
 
 
+@pytest.fixture(params=["tcp", "ucx"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """Every test of this module runs with both."""
+    return str(request.param)
+
+
 @pytest.fixture
 def peer(serve: Serve, connect: Connect) -> PeerConnections:
     """Connections to a server of the source."""

@@ -1,0 +1,27 @@
+# The extension entrepot_cluster._ucx, with which gateways send objects over UCX (cluster/native). It is linked with the
+# system's libucp, so no wheel has it.
+function(entrepot_add_ucx_extension)
+  if(ENTREPOT_UCX STREQUAL "OFF" OR NOT COMMAND nanobind_add_module)
+    return()
+  endif()
+  find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
+  find_library(UCP_LIBRARY ucp)
+  find_library(UCS_LIBRARY ucs)
+  if(NOT UCX_INCLUDE_DIR OR NOT UCP_LIBRARY OR NOT UCS_LIBRARY)
+    if(ENTREPOT_UCX STREQUAL "ON")
+      message(FATAL_ERROR "UCX is missing. On Debian or Ubuntu: apt-get install libucx-dev. "
+                          "To build without it: -DENTREPOT_UCX=OFF.")
+    endif()
+    message(STATUS "Entrepot: UCX is not installed; gateways are built without it")
+    return()
+  endif()
+  set(folder "${PROJECT_SOURCE_DIR}/cluster/native")
+  nanobind_add_module(_ucx NB_STATIC STABLE_ABI NOMINSIZE "${folder}/ucx_channel.cpp" "${folder}/ucx_module.cpp")
+  target_include_directories(_ucx PRIVATE "${folder}")
+  target_include_directories(_ucx SYSTEM PRIVATE "${UCX_INCLUDE_DIR}")
+  target_link_libraries(_ucx PRIVATE "${UCP_LIBRARY}" "${UCS_LIBRARY}")
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    target_compile_options(_ucx PRIVATE "SHELL:-include cstdio")  # as in EntrepotPython.cmake
+  endif()
+  install(TARGETS _ucx LIBRARY DESTINATION entrepot_cluster COMPONENT ucx)
+endfunction()
