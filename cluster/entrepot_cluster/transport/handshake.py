@@ -12,9 +12,9 @@ HELLO {proof, ucx}             ->
                                <-     HELLO {proof, ucx}, or ERROR
 ```
 
-``token`` says whether one is needed. The client proves first that it knows the token, so that nobody learns anything about the token by connecting. If both
-ends offer UCX, they tell each other where their ends of it are together with their proofs, and what follows the
-handshake travels there.
+``token`` says whether one is needed. The client proves first that it knows the token, so that nobody learns anything
+about the token by connecting. If both ends offer UCX, they tell each other where their ends of it are together with
+their proofs, and what follows the handshake travels there.
 """
 
 from __future__ import annotations
