@@ -108,14 +108,14 @@ def test_reading_creates_no_session(fs: EntrepotFileSystem) -> None:
 def test_looking_into_another_scope_does_not_make_its_own_session(
     fs: EntrepotFileSystem, options: dict[str, Any]
 ) -> None:
-    with entrepot.connect(options["address"], scope="foreign", session="run") as store:
+    with entrepot.connect(options["address"], scope="looked-into", session="run") as store:
         store.put(b"x", name="x")
-    assert fs.cat_file("foreign/run/x") == b"x"
-    fs.pipe_file("foreign/run/y", b"y")
-    assert fs.ls("foreign", detail=False) == ["foreign/run"]
-    fs.rm("foreign", recursive=True)
-    fs.rmdir("foreign/run")
-    assert not fs.exists("foreign")
+    assert fs.cat_file("looked-into/run/x") == b"x"
+    fs.pipe_file("looked-into/run/y", b"y")
+    assert fs.ls("looked-into", detail=False) == ["looked-into/run"]
+    fs.rm("looked-into", recursive=True)
+    fs.rmdir("looked-into/run")
+    assert not fs.exists("looked-into")
 
 
 def test_writing_sets_a_sessions_time_to_live_and_reading_does_not(
