@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.commands.checkpoints import own_store
-from benchmarks.commands.transport_peers import measure_ray
+from benchmarks.commands.transport_peers import measure
 from benchmarks.harness.machine import ROOT, commit, machine
 from benchmarks.harness.text import grid
 
@@ -92,7 +92,9 @@ def add_transport(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--mib", type=int, default=1024, help="size of the large object (default 1024)")
     parser.add_argument("--objects", type=int, default=10_000, help="of 64 KiB in one fetch (default 10,000)")
     parser.add_argument("--transport", choices=("tcp", "ucx"), default="tcp", help="of the gateways (default tcp)")
-    parser.add_argument("--beside", choices=("ray",), help="measure another system's transfers, too")
+    parser.add_argument(
+        "--beside", nargs="+", choices=("ray", "vineyard"), default=[], help="measure these systems' transfers, too"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.set_defaults(run=run)
 
@@ -134,12 +136,14 @@ def run(arguments: argparse.Namespace) -> int:
             _measure(case, source, near, far, fetching, arguments.rounds, arguments.connections)
             for case in cases(arguments)
         ]
-        ray = []
-        if arguments.beside:
-            for host in (near, far):
-                host.set_rate("")
-            ray_cases = [(1, arguments.mib << 20), (arguments.objects, 64 << 10)]
-            ray = measure_ray(folder, near, far, ray_cases, STORE_MIB << 20, arguments.rounds)
+        peers = {}
+        for host in (near, far):
+            host.set_rate("")
+        peer_cases = [(1, arguments.mib << 20), (arguments.objects, 64 << 10)]
+        for system in arguments.beside:
+            place = folder / system
+            place.mkdir()
+            peers[system] = measure(system, place, near, far, peer_cases, STORE_MIB << 20, arguments.rounds)
         through_gateways = _measure_get_many(
             folder, source, sink, near, far, arguments.rounds, arguments.connections, arguments.objects
         )
@@ -153,8 +157,8 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     print(f"Gbit/s of payload, {arguments.connections} connections, warm memory, medians of {arguments.rounds}:")
     print(grid(["what", "iperf3", "transport", "ratio", "goal"], rows))
-    if ray:
-        print(f"Ray, unlimited: {arguments.mib} MiB object {ray[0]:.2f}, {arguments.objects} x 64 KiB {ray[1]:.2f}")
+    for system, (large, small) in peers.items():
+        print(f"{system}, unlimited: {arguments.mib} MiB object {large:.2f}, {arguments.objects} x 64 KiB {small:.3f}")
     plain, ours = through_gateways
     print(f"{arguments.objects} x 64 KiB in one get_many, through the gateways, unlimited:")
     print(f"iperf3 {plain:.2f}, get_many {ours:.2f}, ratio {ours / plain:.2f}")
@@ -166,7 +170,7 @@ def run(arguments: argparse.Namespace) -> int:
             "machine": machine(),
             "commit": commit(),
             "figures": [asdict(f) for f in figures],
-            "ray": ray,
+            "peers": peers,
             "get_many": {"iperf3": plain, "get_many": ours},
             "compressed": [asdict(p) for p in packed],
         }

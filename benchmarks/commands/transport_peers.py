@@ -1,4 +1,4 @@
-"""Other systems' transfers between the two hosts of ``python -m benchmarks transport``: Ray's."""
+"""Other systems' transfers between the two hosts of ``python -m benchmarks transport``: Ray's and Vineyard's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import signal
 import statistics
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,42 +19,61 @@ from benchmarks.systems.ray import QUIET
 if TYPE_CHECKING:
     from isolated_hosts import Host
 
-PROGRAM = Path(__file__).with_name("transport_ray.py")
-PORT = 6399
+RAY_PROGRAM = Path(__file__).with_name("transport_ray.py")
+VINEYARD_PROGRAM = Path(__file__).with_name("transport_vineyard.py")
+RAY_PORT, ETCD_PORT = 6399, 2399
+START_SECONDS = 60
 END_SECONDS = 30
+# Vineyard gets objects one after another, each in a tenth of a second or more: so many stand for all.
+VINEYARD_MOST = 50
+
+Cases = list[tuple[int, int]]  # how many objects, and bytes of each
 
 
-def measure_ray(
-    folder: Path, near: Host, far: Host, cases: list[tuple[int, int]], store_bytes: int, rounds: int
+def measure(
+    system: str, folder: Path, near: Host, far: Host, cases: Cases, store_bytes: int, rounds: int
 ) -> list[float]:
-    """Gbit/s of payload, medians of the rounds, for each case: how many objects, and bytes of each.
+    """Gbit/s of payload, medians of the rounds, for each case.
 
     Raises:
-        Unavailable: Ray's environment cannot be made.
+        Unavailable: the system's environment cannot be made.
     """
-    python = environment("ray")
+    python = environment(system)
     figures = []
-    with _cluster(python, folder, near, far, store_bytes) as driver:
-        for count, nbytes in cases:
-            rates = [_fetch(driver, count, nbytes) for _ in range(1 + rounds)]
+    if system == "ray":
+        with _ray(python, folder, near, far, store_bytes) as driver:
+            for count, nbytes in cases:
+                rates = [_rate(_ask(driver, [count, nbytes]), count * nbytes) for _ in range(1 + rounds)]
+                figures.append(statistics.median(rates[1:]))
+        return figures
+    with _vineyard(python, folder, near, far, store_bytes) as (putting, fetching):
+        for case, nbytes in cases:
+            count = min(case, VINEYARD_MOST)
+            rates = []
+            for _ in range(1 + rounds):
+                ids = _ask(putting, [count, nbytes])
+                rates.append(_rate(_ask(fetching, ids), count * nbytes))
             figures.append(statistics.median(rates[1:]))
     return figures
 
 
-def _fetch(driver: subprocess.Popen[str], count: int, nbytes: int) -> float:
-    assert driver.stdin is not None
-    driver.stdin.write(json.dumps([count, nbytes]) + "\n")
-    driver.stdin.flush()
-    answer = json.loads(_line(driver))
-    assert answer["nbytes"] == count * nbytes, answer
-    return float(8 * count * nbytes / answer["seconds"] / 1e9)
+def _rate(answer: dict[str, Any], nbytes: int) -> float:
+    assert answer["nbytes"] == nbytes, answer
+    return float(8 * nbytes / answer["seconds"] / 1e9)
+
+
+def _ask(process: subprocess.Popen[str], question: Any) -> Any:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(question) + "\n")
+    process.stdin.flush()
+    return json.loads(_line(process))
 
 
 @contextmanager
-def _cluster(python: str, folder: Path, near: Host, far: Host, store_bytes: int) -> Iterator[subprocess.Popen[str]]:
-    """A node on each host, and a driver on the near one."""
+def _ray(python: str, folder: Path, near: Host, far: Host, store_bytes: int) -> Iterator[subprocess.Popen[str]]:
+    """A node of Ray's on each host, and a driver on the near one."""
     ray = str(Path(python).with_name("ray"))
-    head = f"{far.address}:{PORT}"
+    head = f"{far.address}:{RAY_PORT}"
     with ExitStack() as stack:
 
         def start(host: Host, *options: str) -> None:
@@ -61,12 +81,57 @@ def _cluster(python: str, folder: Path, near: Host, far: Host, store_bytes: int)
             command += ["--object-store-memory", str(store_bytes), "--disable-usage-stats", *options]
             stack.enter_context(_process(host, command))
 
-        start(far, "--head", "--port", str(PORT), "--resources", '{"head": 1}', "--temp-dir", str(folder / "ray"))
+        start(far, "--head", "--port", str(RAY_PORT), "--resources", '{"head": 1}', "--temp-dir", str(folder / "ray"))
         start(near, "--address", head)
-        driver = stack.enter_context(_process(near, [python, str(PROGRAM), near.address, head]))
+        driver = stack.enter_context(_process(near, [python, str(RAY_PROGRAM), near.address, head]))
         if _line(driver) != "ready\n":
             raise RuntimeError("Ray's driver did not start")
         yield driver
+
+
+@contextmanager
+def _vineyard(
+    python: str, folder: Path, near: Host, far: Host, store_bytes: int
+) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
+    """etcd on the far host, vineyardd on both, a process that puts there, and one that fetches here."""
+    (vineyardd,) = Path(python).parent.parent.glob("lib/python*/site-packages/vineyard/bdist/vineyardd")
+    etcd = f"http://{far.address}:{ETCD_PORT}"
+    names = folder / "hosts"  # vineyardd looks its peers up by their host names
+    names.write_text("127.0.0.1 localhost\n" + "".join(f"{host.address} {host.name}\n" for host in (near, far)))
+    with ExitStack() as stack:
+        urls = ["--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls"]
+        peers = f"http://{far.address}:{ETCD_PORT + 1}"
+        stack.enter_context(_process(far, ["etcd", "--data-dir", str(folder / "etcd"), *urls, peers]))
+        _wait(lambda: _answers(etcd, far), "etcd")
+        for host in (near, far):
+            socket = folder / f"{host.name}.sock"
+            command = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(names)]
+            command += [str(vineyardd), "--meta", "etcd", "--etcd_endpoint", etcd, "--socket", str(socket)]
+            stack.enter_context(_process(host, [*command, "--size", str(store_bytes)]))
+            _wait(socket.exists, "vineyardd")
+        ends = []
+        for host, what in ((far, "put"), (near, "fetch")):
+            program = [python, str(VINEYARD_PROGRAM), what, str(folder / f"{host.name}.sock")]
+            ends.append(stack.enter_context(_process(host, program)))
+            if _line(ends[-1]) != "ready\n":
+                raise RuntimeError("Vineyard's client did not start")
+        yield ends[0], ends[1]
+
+
+def _wait(is_there: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + START_SECONDS
+    while not is_there():
+        if time.monotonic() > end:
+            raise RuntimeError(f"{what} did not start in {START_SECONDS} s")
+        time.sleep(0.05)
+
+
+def _answers(etcd: str, host: Host) -> bool:
+    try:
+        host.run(["python3", "-c", f"import urllib.request; urllib.request.urlopen('{etcd}/health', timeout=1)"])
+    except RuntimeError:
+        return False
+    return True
 
 
 @contextmanager
@@ -88,5 +153,5 @@ def _line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise RuntimeError(f"Ray's driver ended with {process.wait(END_SECONDS)}")
+        raise RuntimeError(f"a process of the benchmark ended with {process.wait(END_SECONDS)}")
     return line
