@@ -75,6 +75,7 @@ def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None
         "entrepot_cluster",
         "entrepot_frames",
         "entrepot_metrics",
+        "entrepot_ui",
         "entrepot_airflow",
         "entrepot_dagster",
         "entrepot_kedro",
