@@ -1,4 +1,4 @@
-"""Subcommand ``entrepot ui``."""
+"""Subcommands ``entrepot ui`` and ``entrepot top``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN = "127.0.0.1:9818"
 DEFAULT_INTERVAL = 1.0
+DEFAULT_TOP_INTERVAL = 2.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -50,6 +51,17 @@ def add_subcommands(subparsers: SubParsers) -> None:
     )
     page.add_argument("--open", action="store_true", help="open the page in the default browser")
     page.set_defaults(run=run_ui)
+
+    top = subparsers.add_parser("top", help="show a store in the terminal, live")
+    top.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
+    top.add_argument(
+        "--interval",
+        type=duration_option,
+        default=DEFAULT_TOP_INTERVAL,
+        metavar="TIME",
+        help=f"how often the store is asked (default {DEFAULT_TOP_INTERVAL:g}s)",
+    )
+    top.set_defaults(run=run_top)
 
 
 def run_ui(arguments: argparse.Namespace) -> int:
@@ -89,6 +101,28 @@ def run_ui(arguments: argparse.Namespace) -> int:
 
     serve(settings, announce)
     return 0
+
+
+def run_top(arguments: argparse.Namespace) -> int:
+    """``entrepot top``."""
+    if find_spec("textual") is None:
+        raise InvalidArgument("entrepot top needs textual: pip install 'entrepot[top]'")
+    if arguments.interval <= 0:
+        raise InvalidArgument(f"--interval {arguments.interval:g} must be more than 0 seconds")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InvalidArgument("entrepot top needs a terminal: use entrepot ls and entrepot status elsewhere")
+    from entrepot._daemon.settings import resolve
+
+    from entrepot_ui.terminal.app import TopApp
+    from entrepot_ui.watch.watcher import StoreWatcher
+
+    watcher = StoreWatcher(resolve(arguments.address).address, arguments.interval, list_share=0.01)
+    try:
+        app = TopApp(watcher, arguments.interval)
+        app.run()
+    finally:
+        watcher.close()
+    return app.return_code or 0
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from entrepot.errors import InvalidArgument
 
-from entrepot_ui.watch.rows import GROUPINGS, SORT_KEYS, ObjectRow, groups_of
+from entrepot_ui.watch.rows import SORT_KEYS, ObjectRow, groups_of
 
 MAX_PAGE = 1000
 MAX_QUERY = 200  # characters of a search
@@ -96,10 +96,10 @@ class Snapshot:
     def prepare(self, former: Snapshot) -> None:
         """Evaluate the queries that were asked of the former snapshot, so that the next ones need not wait."""
         with former._lock:
-            queries = list(former._orders)
+            queries, groupings = list(former._orders), list(former._groups)
         for query in queries[-2:]:
             self.matching(query)
-        for by in GROUPINGS:
+        for by in groupings:
             self.groups(by)
 
 
