@@ -96,8 +96,8 @@ def test_search_order_and_pages(browser: httpx.Client, session: entrepot.Store, 
     assert page["matched"] == 7
     page = listed(browser, search=search, sort="nbytes", descending=1, limit=2)
     assert [row["nbytes"] for row in page["rows"]] == [60, 50]
-    page = listed(browser, search=f"PART {search} 3")
-    assert [row["names"] for row in page["rows"]] == ["Part 3"] or page["matched"] > 1  # 3 may occur in an ID
+    page = listed(browser, search=f"PART {search.upper()} 3")  # 3 may occur in an ID, too
+    assert "Part 3" in [row["names"] for row in page["rows"]]
     assert listed(browser, search=f"{search} bytearray")["rows"] == []
     assert listed(browser, offset=10**9)["rows"] == []
 

@@ -149,8 +149,8 @@ def test_no_asset_names_another_server() -> None:
 
 
 def test_credentials_of_two_servers_differ() -> None:
-    one, other = Credentials("a" * 20, 1), Credentials("b" * 20, 1)
-    assert len({one.cookie, one.csrf, other.cookie, other.csrf}) == 4
+    first, second = Credentials("a" * 20, 1), Credentials("b" * 20, 1)
+    assert len({first.cookie, first.csrf, second.cookie, second.csrf}) == 4
 
 
 def test_other_addresses_than_loopback_need_a_decision(module_daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ class TopApp(App[None]):
         self._shown: list[ObjectRow] = []
         self._shown_for: tuple[float, Query] | None = None
         self._cells: list[tuple[str, ...]] = []
-        self._said: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
         """Lay out the lines and the table."""
@@ -121,17 +121,17 @@ class TopApp(App[None]):
         self._say("event", event_line(self._watcher.events.after(0)))
         asked = (view.snapshot.taken_at, self._order)
         if asked != self._shown_for:
-            found = view.snapshot.matching(self._order)
-            self._shown_for, self._shown = asked, found[:MAX_SHOWN]
-            shown = f", of which {MAX_SHOWN} are shown" if len(found) > MAX_SHOWN else ""
+            matches = view.snapshot.matching(self._order)
+            self._shown_for, self._shown = asked, matches[:MAX_SHOWN]
+            shown = f", of which {MAX_SHOWN} are shown" if len(matches) > MAX_SHOWN else ""
             search = f" match {self._order.search!r}" if self._order.search else ""
-            self._say("count", f"{len(found)} of {len(view.snapshot.rows)} objects{search}{shown}")
+            self._say("count", f"{len(matches)} of {len(view.snapshot.rows)} objects{search}{shown}")
         self._fill([cells_of(row) for row in self._shown])
 
     def _say(self, name: str, text: str) -> None:
-        if self._said.get(name) != text:
+        if self._texts.get(name) != text:
             self.query_one(f"#{name}", Static).update(Text(text))
-            self._said[name] = text
+            self._texts[name] = text
 
     def _set_columns(self) -> None:
         self._table.clear(columns=True)
@@ -212,7 +212,7 @@ class TopApp(App[None]):
         if event.cursor_row >= len(self._shown):
             return
         row = self._shown[event.cursor_row]
-        known = self._watcher.view().details
-        details = next((each for each in known.objects if each["id"] == row.id), None)
-        pins = [pin for pin in known.pins if pin["id"] == row.id]
+        details_read = self._watcher.view().details
+        details = next((each for each in details_read.objects if each["id"] == row.id), None)
+        pins = [pin for pin in details_read.pins if pin["id"] == row.id]
         self.push_screen(Detail(detail_lines(details, row, pins)))

@@ -25,8 +25,8 @@ def memory_parts(status: dict[str, Any]) -> list[dict[str, Any]]:
         ("kept", "free in segments", kept - warm),
         ("free", "not taken from the machine", free),
     ]
-    known = sum(nbytes for _, _, nbytes in parts)
-    parts.insert(3, ("tables", "metadata and the store's tables", max(0, status["capacity_bytes"] - known)))
+    named_bytes = sum(nbytes for _, _, nbytes in parts)
+    parts.insert(3, ("tables", "metadata and the store's tables", max(0, status["capacity_bytes"] - named_bytes)))
     return [{"key": key, "label": label, "nbytes": nbytes} for key, label, nbytes in parts]
 
 

@@ -57,13 +57,13 @@ class Snapshot:
             InvalidArgument: there is no such key to sort by, or the search is too long.
         """
         with self._lock:
-            found = self._orders.pop(query, None)
-            if found is None:
-                found = _evaluate(self.rows, query)
-            self._orders[query] = found
+            matches = self._orders.pop(query, None)
+            if matches is None:
+                matches = _evaluate(self.rows, query)
+            self._orders[query] = matches
             while len(self._orders) > _KEPT_ORDERS:
                 del self._orders[next(iter(self._orders))]
-            return found
+            return matches
 
     def page(self, query: Query, offset: int, limit: int) -> dict[str, Any]:
         """One page of a query as JSON.
@@ -75,11 +75,11 @@ class Snapshot:
             raise InvalidArgument(
                 f"a page has an offset of 0 or more and 1 to {MAX_PAGE} rows, not offset {offset} and {limit} rows"
             )
-        found = self.matching(query)
+        matches = self.matching(query)
         return {
-            "rows": [row.to_json() for row in found[offset : offset + limit]],
-            "matched": len(found),
-            "matched_bytes": sum(row.nbytes for row in found) if query.search else None,
+            "rows": [row.to_json() for row in matches[offset : offset + limit]],
+            "matched": len(matches),
+            "matched_bytes": sum(row.nbytes for row in matches) if query.search else None,
             "total": len(self.rows),
             "offset": offset,
             "truncated": self.truncated,
@@ -108,8 +108,8 @@ def _evaluate(rows: Sequence[ObjectRow], query: Query) -> list[ObjectRow]:
         raise InvalidArgument(f"objects are sorted by {', '.join(SORT_KEYS)}, not by {query.sort!r}")
     if len(query.search) > MAX_QUERY:
         raise InvalidArgument(f"a search has at most {MAX_QUERY} characters, not {len(query.search)}")
-    found = list(rows)
+    matches = list(rows)
     for word in query.search.lower().split():
-        found = [row for row in found if word in row.text]
-    found.sort(key=SORT_KEYS[query.sort], reverse=query.descending)
-    return found
+        matches = [row for row in matches if word in row.text]
+    matches.sort(key=SORT_KEYS[query.sort], reverse=query.descending)
+    return matches

@@ -79,7 +79,7 @@ class StoreWatcher:
         # All of the thread from here on.
         self._store: entrepot.Store | None = None
         self._reader = DetailReader()
-        self._known: dict[str, ObjectRow] = {}
+        self._rows: dict[str, ObjectRow] = {}
         self._listed_for: tuple[Any, ...] = ()
         self._listed_at = self._list_again_at = -float("inf")
         self._thread = threading.Thread(target=self._watch, name="entrepot-watcher", daemon=True)
@@ -149,18 +149,18 @@ class StoreWatcher:
         raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
         taken_at = time.time()
         records = iter_objects(raw, session, all_sessions=True)
-        known: dict[str, ObjectRow] = {}
+        rows: dict[str, ObjectRow] = {}
         for number, record in enumerate(islice(records, MAX_OBJECTS)):
             if number % _RECORDS_BETWEEN_SIGNS == 0:
                 self._heard()  # each page of the list is an answer
-            row = self._known.get(record["id"])
+            row = self._rows.get(record["id"])
             if row is None or row.generation != record["generation"]:
-                known[record["id"]] = _new_row(store, record)
+                rows[record["id"]] = _new_row(store, record)
             else:
-                known[record["id"]] = _changed_row(row, record)
+                rows[record["id"]] = _changed_row(row, record)
         truncated = next(records, None) is not None
-        self._known = known
-        return Snapshot(list(known.values()), taken_at, truncated)
+        self._rows = rows
+        return Snapshot(list(rows.values()), taken_at, truncated)
 
     def _set(self, view: View) -> None:
         with self._lock:

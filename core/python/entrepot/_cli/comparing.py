@@ -129,11 +129,11 @@ def _column_differences(name: str, first: Any, second: Any) -> list[str]:
     count = 0
     for start in range(0, len(first), _AT_A_TIME):
         parts = [each.slice(start, _AT_A_TIME).to_pylist() for each in (first, second)]
-        for offset, (one, other) in enumerate(zip(*parts, strict=True)):
-            if not _equal(one, other):
+        for offset, (left, right) in enumerate(zip(*parts, strict=True)):
+            if not _equal(left, right):
                 count += 1
                 if len(rows) < MAX_ROWS:
-                    rows.append([str(start + offset), str(one), str(other)])
+                    rows.append([str(start + offset), str(left), str(right)])
     if not count:
         return []  # NaN, which equals nothing, in the same places
     shown = f", of which {len(rows)} are shown" if count > len(rows) else ""
@@ -144,7 +144,7 @@ def _row_differences(first: Any, second: Any) -> list[str]:
     if isinstance(first, (bytes, bytearray, memoryview)):
         views = [memoryview(first), memoryview(second)]
         differences = [] if views[0].nbytes == views[1].nbytes else [f"bytes: {views[0].nbytes} and {views[1].nbytes}"]
-        same = next((at for at, (one, other) in enumerate(zip(*views, strict=False)) if one != other), None)
+        same = next((at for at, (left, right) in enumerate(zip(*views, strict=False)) if left != right), None)
         return differences + ([] if same is None else [f"the first byte that differs is at {same}"])
     if _is_array(first):
         return _array_differences(first, second)
@@ -154,9 +154,9 @@ def _row_differences(first: Any, second: Any) -> list[str]:
         return ["the values differ"]
     differences = [] if heads[0].total == heads[1].total else [f"length: {heads[0].total} and {heads[1].total}"]
     rows = [
-        [str(at), " ".join(one), " ".join(other)]
-        for at, (one, other) in enumerate(zip(heads[0].rows, heads[1].rows, strict=False))
-        if one != other
+        [str(at), " ".join(left), " ".join(right)]
+        for at, (left, right) in enumerate(zip(heads[0].rows, heads[1].rows, strict=False))
+        if left != right
     ]
     if not rows:
         return differences or ["the values differ"]
