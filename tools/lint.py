@@ -19,6 +19,7 @@ PYTHON_PLACES = [
     "dagster_integration",
     "kedro_dataset",
     "cluster",
+    "observability",
     "operator",
     "tests",
     "tools",

@@ -45,6 +45,7 @@ find_missing() {
   command -v redis-server >/dev/null || need redis-server "Redis, for the same"
   PATH="$PATH:/usr/sbin" nft --version >/dev/null 2>&1 || need nftables "nft, for hosts as namespaces in the tests"
   PATH="$PATH:/usr/sbin" ip -V >/dev/null 2>&1 || need iproute2 "ip and tc, for the same"
+  command -v chromium >/dev/null || need chromium "Chromium, for the tests of entrepot ui"
   command -v fusermount3 >/dev/null || need fuse3 "fusermount3, for the tests of entrepot mount"
   pkg-config --version >/dev/null 2>&1 || need pkg-config "pkg-config, to build pyfuse3 for the same"
   if ! echo '#include <fuse_lowlevel.h>' |
@@ -94,5 +95,5 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   exit 1
 fi
 echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
-echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler ucx-devel postgresql-server postgresql etcd redis fuse3 fuse3-devel pkgconf python3-devel" >&2
+echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler ucx-devel postgresql-server postgresql etcd redis chromium fuse3 fuse3-devel pkgconf python3-devel" >&2
 exit 1

@@ -124,6 +124,7 @@ def test_long_names_are_cut_for_a_terminal_only(daemon: Any) -> None:
     try:
         termios.tcsetwinsize(slave, (24, 110))
         environment = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        environment["NO_COLOR"] = "1"
         with subprocess.Popen(command, stdout=slave, env=environment) as process:
             assert process.wait(60) == 0
         lines = os.read(master, 65536).decode().splitlines()
@@ -138,6 +139,7 @@ def test_long_names_are_cut_for_a_terminal_only(daemon: Any) -> None:
 def test_a_table_that_fits_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
     rows = [["0" * 40, "a" * 100, "b" * 16, "c" * 20]]
     (_, row) = table(rows, ["id", "names", "type", "set"]).splitlines()
     assert row.split() == ["0" * 40, "a" * 15 + "…", "b" * 16, "c" * 15 + "…"]

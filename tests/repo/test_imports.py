@@ -16,6 +16,7 @@ HEAVY = [
     *("numpy", "pyarrow", "pandas", "polars", "scipy", "sklearn", "xarray", "jax", "torch"),
     *("airflow", "dagster", "kedro", "kubernetes"),
     *("fsspec", "prometheus_client", "pydantic", "ruamel", "yaml"),
+    *("starlette", "uvicorn", "textual", "rich"),
 ]
 PACKAGES = {
     "entrepot": "core/python",
@@ -30,6 +31,7 @@ PACKAGES = {
     "entrepot_cluster": "cluster",
     "entrepot_frames": "dataframes",
     "entrepot_metrics": "observability",
+    "entrepot_ui": "observability",
     "entrepot_operator": "operator",
 }
 
@@ -60,6 +62,8 @@ def _loaded_by(code: str, *, cwd: Path = ROOT) -> list[str]:
         "entrepot_io.policy.events",
         "entrepot_frames",
         "entrepot_metrics",
+        "entrepot_ui",
+        "entrepot_ui.commands",
         "entrepot_pipes",
         "entrepot_mount",
         "entrepot_policy",

@@ -75,6 +75,7 @@ def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None
         "entrepot_cluster",
         "entrepot_frames",
         "entrepot_metrics",
+        "entrepot_ui",
         "entrepot_airflow",
         "entrepot_dagster",
         "entrepot_kedro",
@@ -84,6 +85,7 @@ def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None
         assert f"{package}/py.typed" in names
         assert f"{package}/__init__.py" in names
     assert "entrepot/_core.pyi" in names
+    assert {f"entrepot_ui/assets/{name}" for name in ("index.html", "main.js", "style.css", "icon.svg")} <= names
     for kind in ("stores", "localobjects", "globalobjects", "directoryshards"):
         assert f"entrepot_operator/manifests/crds/{kind}.yaml" in names
     assert modes["entrepot/bin/entrepotd"] & 0o111

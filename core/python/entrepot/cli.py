@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
 
-from entrepot._cli import daemon, doctor, objects, sessions
+from entrepot._cli import comparing, completion, daemon, doctor, objects, sessions
 from entrepot.errors import EntrepotError
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
         doctor.add_subcommands,
     ):
         add_subcommands(subparsers)
+    comparing.add_subcommands(subparsers, objects.resolve_object)
+    completion.add_subcommands(subparsers, build_parser)
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
         cast("Callable[[SubParsers], None]", entry.load())(subparsers)
     return parser

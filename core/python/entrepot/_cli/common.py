@@ -9,6 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from entrepot._cli.styles import is_styled, style_table
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.launcher import is_forbidden, is_listening
 from entrepot._daemon.settings import resolve, socket_path
@@ -37,6 +38,13 @@ def duration_option(text: str) -> float:
         return parse_duration(text)
     except InvalidArgument as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive_option(text: str) -> int:
+    """Parse the value of an option, for argparse: a whole number of at least 1."""
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
 
 
 def size_option(text: str) -> str:
@@ -157,10 +165,10 @@ def table(rows: list[list[str]], header: list[str]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     if sys.stdout.isatty():
         widths = _fitted(widths, header, shutil.get_terminal_size().columns)
-    return "\n".join(
-        "  ".join(_cut(cell, width).ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    cells = [[_cut(cell, width).ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    if is_styled():
+        return style_table(cells[0], header, cells[1:])
+    return "\n".join("  ".join(line).rstrip() for line in cells)
 
 
 def _fitted(widths: list[int], header: list[str], columns: int) -> list[int]:

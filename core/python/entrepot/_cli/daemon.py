@@ -22,6 +22,7 @@ from entrepot._cli.common import (
     table,
 )
 from entrepot._cli.streams import stream_table
+from entrepot._cli.styles import style_labels
 from entrepot._daemon import launcher
 from entrepot._daemon.gateway_process import end_gateways
 from entrepot._daemon.plasma_front_end import end_front_ends
@@ -212,7 +213,7 @@ def run_status(arguments: argparse.Namespace) -> int:
         if arguments.wait_provisioned is not None:
             store.wait_provisioned(arguments.wait_provisioned)
         status = store.status()
-    print(json.dumps(status, indent=2) if arguments.json else format_status(status))
+    print(json.dumps(status, indent=2) if arguments.json else style_labels(format_status(status)))
     return 0
 
 

@@ -17,12 +17,15 @@ from entrepot._cli.common import (
     connect_for_inspection,
     duration_option,
     human_bytes,
+    positive_option,
     printable,
     printable_json,
     table,
     to_json_value,
 )
+from entrepot._cli.heads import format_head, head_of
 from entrepot._cli.lost import lost_label, missing_error
+from entrepot._cli.styles import style_labels
 from entrepot._client.queries import session_records
 from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot._store.object_info import list_objects_everywhere
@@ -84,6 +87,12 @@ def add_subcommands(subparsers: SubParsers) -> None:
         default=0.0,
         metavar="TIME",
         help="how long to wait for the object, such as 30 or 5min (default: 0)",
+    )
+    get.add_argument(
+        "--head",
+        type=positive_option,
+        metavar="N",
+        help="print only the first N rows of a table or array, entries of a list or dict, or bytes",
     )
     get.set_defaults(run=run_get)
 
@@ -243,10 +252,12 @@ def run_info(arguments: argparse.Namespace) -> int:
         return 0
     info["created"] = datetime.fromtimestamp(info["created"]).astimezone().isoformat(timespec="seconds")
     width = max(len(key) for key in info)
+    lines: list[str] = []
     for key, value in info.items():
         label = "recomputed" if key == "made_again" else key  # made_again is its former name
         text = printable_json(value) if isinstance(value, (list, dict)) else printable(str(value))
-        print(f"{label.ljust(width)}  {text}")
+        lines.append(f"{label.ljust(width)}  {text}")
+    print(style_labels("\n".join(lines)))
     return 0
 
 
@@ -260,6 +271,8 @@ def run_put(arguments: argparse.Namespace) -> int:
 
 def run_get(arguments: argparse.Namespace) -> int:
     """``entrepot get``."""
+    if arguments.head is not None and arguments.output is not None:
+        raise InvalidArgument("--head prints and --output writes a file: use only one of these options")
     with connect(arguments) as store:
         value = store.get(resolve_object(store, arguments.object, arguments.timeout), timeout=arguments.timeout)
         if isinstance(value, PlasmaObject):
@@ -267,7 +280,9 @@ def run_get(arguments: argparse.Namespace) -> int:
         if arguments.output is not None:
             _write_value(value, arguments.output)
         elif isinstance(value, (bytes, bytearray, memoryview)):
-            sys.stdout.buffer.write(value)
+            sys.stdout.buffer.write(memoryview(value)[: arguments.head])
+        elif arguments.head is not None:
+            print(format_head(head_of(value, arguments.head)))
         else:
             print(value)
     return 0

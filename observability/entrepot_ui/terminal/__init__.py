@@ -1,0 +1,1 @@
+"""``entrepot top``: a store in a terminal."""

@@ -1,0 +1,1 @@
+"""The page: its server, over HTTP on loopback."""
