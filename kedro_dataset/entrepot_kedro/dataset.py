@@ -21,7 +21,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NewType, cast
 
 from entrepot.codec import CopyMode
-from entrepot.errors import InvalidArgument, ObjectNotFound, UnsupportedType
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, UnsupportedType
 from entrepot.ids import ObjectID
 from entrepot_io.connections import session_store
 from entrepot_io.keys import kedro_key, object_name
@@ -33,11 +33,11 @@ from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
 from kedro.io import AbstractDataset, Version
 
 from entrepot_kedro.compat.call_stack import find_catalog_entry
-from entrepot_kedro.compat.datasets import declare_ephemeral
+from entrepot_kedro.compat.datasets import EphemeralByState
 from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.values.load_arguments import parse_load_arguments
 from entrepot_kedro.values.process_session import register_process_session
-from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
+from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, is_run_session, session_of
 from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import convert_to_form, form_of, plain_name
 
@@ -57,7 +57,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
+class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset):
     """A dataset in the store.
 
     Args:
@@ -130,8 +130,7 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
         if self._session.name == PROCESS_SESSION:
             register_process_session(self.address, self.scope)
-        # Kedro uses this to decide which datasets of a failed run still exist for the next one.
-        declare_ephemeral(self, self._session.ends_with_run)
+        self._declared_persistent: bool | None = None
 
     def load(self) -> Any:
         """Return the value, of the type that was saved unless ``load_args`` says otherwise; read-only unless ``copy``
@@ -285,7 +284,20 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
 
     def declare_persistent(self, persistent: bool) -> None:
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
-        declare_ephemeral(self, not persistent)
+        self._declared_persistent = persistent
+
+    def ends_with_its_run(self) -> bool:
+        """Return whether the next run has to recompute the value: it belongs to this run, and the store has it not."""
+        if self._declared_persistent is not None:
+            return not self._declared_persistent
+        if not self._session.ends_with_run and not is_run_session(self._session.name):
+            return False
+        if self._memory_value is not _NOTHING:
+            return True
+        try:
+            return not self._exists()
+        except EntrepotError:  # asked while a run fails, whose own error is the one to report
+            return True
 
     def _describe(self) -> dict[str, Any]:
         return {

@@ -217,8 +217,24 @@ def test_resuming_in_the_session_of_the_failed_run(project: Path, daemon: Any) -
     assert producer != consumer
 
 
-def test_resuming_without_the_session_names_what_is_missing(project: Path, daemon: Any) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("--from-nodes", "report"), ("--only-missing-outputs",)], ids=lambda each: each[0]
+)
+def test_resuming_without_the_session(project: Path, daemon: Any, arguments: tuple[str, ...]) -> None:
+    """Kedro's own suggestion works: the run finds what the failed one has computed."""
+    failed = kedro_run(project, daemon.address, FAIL_REPORT="1", COLUMNS="2000")
+    assert failed.returncode != 0
+    assert '--from-nodes "report"' in failed.stdout + failed.stderr
+    resumed = kedro_run(project, daemon.address, *arguments)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    producer, consumer = read_report(project)["processes"]
+    assert producer != consumer
+    assert "nothing is stored" in kedro_entrepot(project, daemon.address, "status")
+
+
+def test_resuming_what_was_dropped_names_what_is_missing(project: Path, daemon: Any) -> None:
     assert kedro_run(project, daemon.address, FAIL_REPORT="1").returncode != 0
+    assert "removed kedro/" in kedro_entrepot(project, daemon.address, "gc")
     resumed = kedro_run(project, daemon.address, "--from-nodes", "report")
     assert resumed.returncode != 0
     output = " ".join((resumed.stdout + resumed.stderr).split())
