@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NewType, cast
 
 from entrepot.codec import CopyMode
@@ -25,6 +26,7 @@ from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, Unsu
 from entrepot.ids import ObjectID
 from entrepot_io.connections import session_store
 from entrepot_io.keys import kedro_key, object_name
+from entrepot_io.own_values import copy_mode_of, protect
 from entrepot_io.sessions import SCOPE_SESSION
 from entrepot_io.settings import resolve
 from entrepot_io.table_info import table_info
@@ -35,6 +37,7 @@ from kedro.io import AbstractDataset, Version
 from entrepot_kedro.compat.call_stack import find_catalog_entry
 from entrepot_kedro.compat.datasets import EphemeralByState
 from entrepot_kedro.policy import policy_registry
+from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.load_arguments import parse_load_arguments
 from entrepot_kedro.values.process_session import register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, is_run_session, session_of
@@ -66,8 +69,10 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         scope: scope of the project; unset: ``ENTREPOT_SCOPE``, then derived from the project's directory.
         session: session of the value; unset: the run's own session. ``""`` is the scope's own session, which outlives
             runs; any other name is shared by all datasets that use it.
-        copy: copy mode for loading: ``"never"`` (a read-only view), ``"on_write"`` or ``"always"``; unset:
-            ``ENTREPOT_COPY``, then ``"never"``.
+        copy: how values are loaded: ``"never"`` (a read-only view), ``"on_write"`` or ``"always"``; unset:
+            ``ENTREPOT_COPY``, then as a value of the node's own, which is copied only where the node modifies it.
+        copy_mode: the same in the terms of ``MemoryDataset``: ``"assign"`` for ``"never"``, ``"copy"`` for
+            ``"on_write"``, ``"deepcopy"`` for ``"always"``.
         session_ttl: seconds (or ``"24h"``) that the session lives after its last use; unset: ``ENTREPOT_SESSION_TTL``,
             then 24 hours.
         locality_set: name of the value's locality set, or a mapping of ``name`` and attributes, such as
@@ -89,6 +94,7 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         scope: str | None = None,
         session: str | None = None,
         copy: str | None = None,
+        copy_mode: str | None = None,
         session_ttl: float | str | None = None,
         locality_set: str | dict[str, Any] | None = None,
         load_args: dict[str, Any] | None = None,
@@ -109,7 +115,8 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             raise InvalidArgument(
                 f"dataset {name!r} is versioned, and versions outlive runs: remove its session {session!r}"
             )
-        settings = resolve(address=address, scope=scope, session_ttl=session_ttl, copy=copy)
+        copying = copying_of(copy, copy_mode)
+        settings = resolve(address=address, scope=scope, session_ttl=session_ttl, copy=copying)
         self.metadata = metadata
         self.run_info: RunInfo | None = None
         self._locality_set = parse_usage_hints(locality_set)
@@ -120,7 +127,8 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         self._memory_value: Any = _NOTHING  # a value that cannot be stored; exists in this process only
         self.address = settings.address
         self.scope = settings.scope or default_scope()
-        self.copy_mode: CopyMode = settings.copy
+        self._gives_own_values = copying is None
+        self.copy_mode: CopyMode = "on_write" if copying is None else settings.copy
         self._session_ttl = settings.session_ttl
         self._load_version = None if version is None else cast("str | None", version.load)
         self._save_version = None if version is None else cast("str | None", version.save)
@@ -133,8 +141,9 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         self._declared_persistent: bool | None = None
 
     def load(self) -> Any:
-        """Return the value, of the type that was saved unless ``load_args`` says otherwise; read-only unless ``copy``
-        does.
+        """Return the value, of the type that was saved unless ``load_args`` says otherwise.
+
+        It is the caller's own unless ``copy`` says otherwise: modifying it changes no other reader's.
 
         Raises:
             DatasetError: caused by ``ObjectNotFound`` or ``ObjectLost`` if the value is missing, by
@@ -220,9 +229,19 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         """
         store = self.store()
         key = key or self._resolve_load_key(store)
+        copy = self.copy_mode
+        if self._gives_own_values:
+            with suppress(ObjectNotFound):  # reported below
+                copy = copy_mode_of(
+                    store, store.resolve(object_name(kedro_key(self._name))) if key is None else store.derive(key)
+                )
         if key is None:
-            return store.get_by_name(object_name(kedro_key(self._name)), copy=self.copy_mode)
-        return get_by_key(store, key, copy=self.copy_mode)
+            value = store.get_by_name(object_name(kedro_key(self._name)), copy=copy)
+        else:
+            value = get_by_key(store, key, copy=copy)
+        if self._gives_own_values and copy == "never":
+            protect(value)
+        return value
 
     def write_direct(self, data: Any) -> Reference:
         """Write a value; return the reference to it."""
@@ -305,7 +324,7 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             "scope": self.scope,
             "session": self._session.name,
             "address": self.address,
-            "copy": self.copy_mode,
+            "copy": None if self._gives_own_values else self.copy_mode,
             "load_args": self._load_arguments.describe(),
             "locality_set": None if self._locality_set is None else self._locality_set.name,
             "load_version": self._load_version,

@@ -246,8 +246,9 @@ FIRST_ROW = {"number": "0", "share": "0.0", "day": "2026-01-01 00:00:00", "text"
 WRITTEN = {"number": "7", "share": "0.5", "day": "2030-01-01 00:00:00", "text": "z"}
 
 
-def test_writing_into_an_input_fails_and_names_the_setting(project: Path, daemon: Any) -> None:
-    variables = {"ENTREPOT_SESSION": "nightly", "COLUMNS": "2000"}  # the latter prevents wrapping of log lines
+def test_writing_into_a_view_fails_and_names_the_setting(project: Path, daemon: Any) -> None:
+    # COLUMNS prevents wrapping of log lines
+    variables = {"ENTREPOT_SESSION": "nightly", "ENTREPOT_COPY": "never", "COLUMNS": "2000"}
     failed = kedro_run(project, daemon.address, "--pipeline", "writing", **variables)
     assert failed.returncode != 0
     output = " ".join((failed.stdout + failed.stderr).split())
@@ -266,11 +267,12 @@ def test_writing_into_an_input_fails_and_names_the_setting(project: Path, daemon
     assert read_report(project) == FIRST_ROW
 
 
-def test_with_the_setting_writing_changes_only_the_writers_copy(project: Path, daemon: Any) -> None:
+@pytest.mark.parametrize("setting", ["", "  copy: on_write\n"], ids=["default", "on_write"])
+def test_writing_changes_only_the_writers_copy(project: Path, daemon: Any, setting: str) -> None:
     catalog = project / "conf/base/catalog.yml"
     type_line = "  type: entrepot_kedro.EntrepotDataset\n"
     assert type_line in catalog.read_text()
-    catalog.write_text(catalog.read_text().replace(type_line, f"{type_line}  copy: on_write\n"))
+    catalog.write_text(catalog.read_text().replace(type_line, f"{type_line}{setting}"))
     process = kedro_run(project, daemon.address, "--pipeline", "writing")
     assert process.returncode == 0, process.stdout + process.stderr
     assert json.loads((project / "written.json").read_text()) == {"failed": [], "row": WRITTEN}
