@@ -76,6 +76,8 @@ def begin_run(run_params: Mapping[str, Any], pipeline: Pipeline, catalog: Any) -
     if datasets and run_params.get("run_id") is not None:
         session = next(iter(datasets.values())).session.name
         _journal().write(str(run_params["run_id"]), session, run_identity(dict(run_params)))
+        for dataset in datasets.values():
+            dataset.declare_continuable()
     if run_params.get("only_missing_outputs"):
         declare_existing(pipeline, stored_datasets(catalog, pipeline, pipeline))
 

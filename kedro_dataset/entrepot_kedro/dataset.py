@@ -40,7 +40,7 @@ from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.load_arguments import parse_load_arguments
 from entrepot_kedro.values.process_session import register_process_session
-from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, is_run_session, session_of
+from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
 from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import convert_to_form, form_of, plain_name
 
@@ -62,6 +62,39 @@ _NOTHING = _Nothing()
 
 class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset):
     """A dataset in the store.
+
+    In a catalog, its entry or pattern gives it its name:
+
+    ```yaml
+    features:
+      type: entrepot_kedro.EntrepotDataset
+      load_args:
+        as: polars
+        columns: [customer, price]
+
+    model:
+      type: entrepot_kedro.EntrepotDataset
+      versioned: true
+
+    "{namespace}.{name}":
+      type: entrepot_kedro.EntrepotDataset
+      copy_mode: assign
+    ```
+
+    In Python it needs one:
+
+    ```python
+    import pandas as pd
+    from entrepot_kedro import EntrepotDataset
+
+    prices = pd.DataFrame({"customer": ["a", "b"], "price": [1.5, 2.0]})
+    dataset = EntrepotDataset(name="prices", load_args={"columns": ["price"]})
+    dataset.save(prices)
+    assert dataset.load().equals(prices[["price"]])
+    assert dataset.exists()
+    dataset.release()
+    assert not dataset.exists()
+    ```
 
     Args:
         name: name of the dataset; supplied automatically by a catalog.
@@ -139,6 +172,7 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         if self._session.name == PROCESS_SESSION:
             register_process_session(self.address, self.scope)
         self._declared_persistent: bool | None = None
+        self._can_be_continued = False
 
     def load(self) -> Any:
         """Return the value, of the type that was saved unless ``load_args`` says otherwise.
@@ -305,13 +339,17 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
         self._declared_persistent = persistent
 
+    def declare_continuable(self) -> None:
+        """Tell the dataset that its run is in the journal, where the next run looks for values to go on with."""
+        self._can_be_continued = True
+
     def ends_with_its_run(self) -> bool:
         """Return whether the next run has to recompute the value: it belongs to this run, and the store has it not."""
         if self._declared_persistent is not None:
             return not self._declared_persistent
-        if not self._session.ends_with_run and not is_run_session(self._session.name):
+        if not self._session.ends_with_run:
             return False
-        if self._memory_value is not _NOTHING:
+        if not self._can_be_continued or self._memory_value is not _NOTHING:
             return True
         try:
             return not self._exists()
