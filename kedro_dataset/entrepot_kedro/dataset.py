@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NewType, cast
 
@@ -286,6 +287,12 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             store, kedro_key(self._name, self._save_version), data, replace=False, usage_hints=self._locality_set
         )
         store.set_name(object_name(kedro_key(self._name)), reference.id, replace=True)  # alias of the latest version
+        if self._load_version not in (None, self._save_version):
+            warnings.warn(
+                f"save version {self._save_version!r} of dataset {self._name!r} is not its load version "
+                f"{self._load_version!r}: the nodes after this one read the other version, not what was saved",
+                stacklevel=2,
+            )
         return reference
 
     def drop(self) -> None:
