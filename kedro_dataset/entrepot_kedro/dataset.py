@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NewType, cast
 
 from entrepot.codec import CopyMode
-from entrepot.errors import InvalidArgument, ObjectNotFound, UnsupportedType
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, UnsupportedType
 from entrepot.ids import ObjectID
 from entrepot_io.connections import session_store
 from entrepot_io.keys import kedro_key, object_name
+from entrepot_io.own_values import copy_mode_of, protect
 from entrepot_io.sessions import SCOPE_SESSION
 from entrepot_io.settings import resolve
 from entrepot_io.table_info import table_info
@@ -33,8 +36,9 @@ from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
 from kedro.io import AbstractDataset, Version
 
 from entrepot_kedro.compat.call_stack import find_catalog_entry
-from entrepot_kedro.compat.datasets import declare_ephemeral
+from entrepot_kedro.compat.datasets import EphemeralByState
 from entrepot_kedro.policy import policy_registry
+from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.load_arguments import parse_load_arguments
 from entrepot_kedro.values.process_session import register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
@@ -57,8 +61,41 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
+class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset):
     """A dataset in the store.
+
+    In a catalog, its entry or pattern gives it its name:
+
+    ```yaml
+    features:
+      type: entrepot_kedro.EntrepotDataset
+      load_args:
+        as: polars
+        columns: [customer, price]
+
+    model:
+      type: entrepot_kedro.EntrepotDataset
+      versioned: true
+
+    "{namespace}.{name}":
+      type: entrepot_kedro.EntrepotDataset
+      copy_mode: assign
+    ```
+
+    In Python it needs one:
+
+    ```python
+    import pandas as pd
+    from entrepot_kedro import EntrepotDataset
+
+    prices = pd.DataFrame({"customer": ["a", "b"], "price": [1.5, 2.0]})
+    dataset = EntrepotDataset(name="prices", load_args={"columns": ["price"]})
+    dataset.save(prices)
+    assert dataset.load().equals(prices[["price"]])
+    assert dataset.exists()
+    dataset.release()
+    assert not dataset.exists()
+    ```
 
     Args:
         name: name of the dataset; supplied automatically by a catalog.
@@ -66,8 +103,10 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
         scope: scope of the project; unset: ``ENTREPOT_SCOPE``, then derived from the project's directory.
         session: session of the value; unset: the run's own session. ``""`` is the scope's own session, which outlives
             runs; any other name is shared by all datasets that use it.
-        copy: copy mode for loading: ``"never"`` (a read-only view), ``"on_write"`` or ``"always"``; unset:
-            ``ENTREPOT_COPY``, then ``"never"``.
+        copy: how values are loaded: ``"never"`` (a read-only view), ``"on_write"`` or ``"always"``; unset:
+            ``ENTREPOT_COPY``, then as a value of the node's own, which is copied only where the node modifies it.
+        copy_mode: the same in the terms of ``MemoryDataset``: ``"assign"`` for ``"never"``, ``"copy"`` for
+            ``"on_write"``, ``"deepcopy"`` for ``"always"``.
         session_ttl: seconds (or ``"24h"``) that the session lives after its last use; unset: ``ENTREPOT_SESSION_TTL``,
             then 24 hours.
         locality_set: name of the value's locality set, or a mapping of ``name`` and attributes, such as
@@ -89,6 +128,7 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
         scope: str | None = None,
         session: str | None = None,
         copy: str | None = None,
+        copy_mode: str | None = None,
         session_ttl: float | str | None = None,
         locality_set: str | dict[str, Any] | None = None,
         load_args: dict[str, Any] | None = None,
@@ -109,7 +149,8 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
             raise InvalidArgument(
                 f"dataset {name!r} is versioned, and versions outlive runs: remove its session {session!r}"
             )
-        settings = resolve(address=address, scope=scope, session_ttl=session_ttl, copy=copy)
+        copying = copying_of(copy, copy_mode)
+        settings = resolve(address=address, scope=scope, session_ttl=session_ttl, copy=copying)
         self.metadata = metadata
         self.run_info: RunInfo | None = None
         self._locality_set = parse_usage_hints(locality_set)
@@ -120,7 +161,8 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
         self._memory_value: Any = _NOTHING  # a value that cannot be stored; exists in this process only
         self.address = settings.address
         self.scope = settings.scope or default_scope()
-        self.copy_mode: CopyMode = settings.copy
+        self._gives_own_values = copying is None
+        self.copy_mode: CopyMode = "on_write" if copying is None else settings.copy
         self._session_ttl = settings.session_ttl
         self._load_version = None if version is None else cast("str | None", version.load)
         self._save_version = None if version is None else cast("str | None", version.save)
@@ -130,12 +172,13 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
         if self._session.name == PROCESS_SESSION:
             register_process_session(self.address, self.scope)
-        # Kedro uses this to decide which datasets of a failed run still exist for the next one.
-        declare_ephemeral(self, self._session.ends_with_run)
+        self._declared_persistent: bool | None = None
+        self._can_be_continued = False
 
     def load(self) -> Any:
-        """Return the value, of the type that was saved unless ``load_args`` says otherwise; read-only unless ``copy``
-        does.
+        """Return the value, of the type that was saved unless ``load_args`` says otherwise.
+
+        It is the caller's own unless ``copy`` says otherwise: modifying it changes no other reader's.
 
         Raises:
             DatasetError: caused by ``ObjectNotFound`` or ``ObjectLost`` if the value is missing, by
@@ -221,9 +264,19 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
         """
         store = self.store()
         key = key or self._resolve_load_key(store)
+        copy = self.copy_mode
+        if self._gives_own_values:
+            with suppress(ObjectNotFound):  # reported below
+                copy = copy_mode_of(
+                    store, store.resolve(object_name(kedro_key(self._name))) if key is None else store.derive(key)
+                )
         if key is None:
-            return store.get_by_name(object_name(kedro_key(self._name)), copy=self.copy_mode)
-        return get_by_key(store, key, copy=self.copy_mode)
+            value = store.get_by_name(object_name(kedro_key(self._name)), copy=copy)
+        else:
+            value = get_by_key(store, key, copy=copy)
+        if self._gives_own_values and copy == "never":
+            protect(value)
+        return value
 
     def write_direct(self, data: Any) -> Reference:
         """Write a value; return the reference to it."""
@@ -234,6 +287,12 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
             store, kedro_key(self._name, self._save_version), data, replace=False, usage_hints=self._locality_set
         )
         store.set_name(object_name(kedro_key(self._name)), reference.id, replace=True)  # alias of the latest version
+        if self._load_version not in (None, self._save_version):
+            warnings.warn(
+                f"save version {self._save_version!r} of dataset {self._name!r} is not its load version "
+                f"{self._load_version!r}: the nodes after this one read the other version, not what was saved",
+                stacklevel=2,
+            )
         return reference
 
     def drop(self) -> None:
@@ -285,7 +344,24 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
 
     def declare_persistent(self, persistent: bool) -> None:
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
-        declare_ephemeral(self, not persistent)
+        self._declared_persistent = persistent
+
+    def declare_continuable(self) -> None:
+        """Tell the dataset that its run is in the journal, where the next run looks for values to go on with."""
+        self._can_be_continued = True
+
+    def ends_with_its_run(self) -> bool:
+        """Return whether the next run has to recompute the value: it belongs to this run, and the store has it not."""
+        if self._declared_persistent is not None:
+            return not self._declared_persistent
+        if not self._session.ends_with_run:
+            return False
+        if not self._can_be_continued or self._memory_value is not _NOTHING:
+            return True
+        try:
+            return not self._exists()
+        except EntrepotError:  # asked while a run fails, whose own error is the one to report
+            return True
 
     def _describe(self) -> dict[str, Any]:
         return {
@@ -293,7 +369,7 @@ class EntrepotDataset(AbstractDataset[Any, Any], StoredDataset):
             "scope": self.scope,
             "session": self._session.name,
             "address": self.address,
-            "copy": self.copy_mode,
+            "copy": None if self._gives_own_values else self.copy_mode,
             "load_args": self._load_arguments.describe(),
             "locality_set": None if self._locality_set is None else self._locality_set.name,
             "load_version": self._load_version,

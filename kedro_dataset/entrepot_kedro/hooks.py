@@ -7,18 +7,22 @@ the whole run are called only in the process of ``kedro run``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kedro.framework.hooks import hook_impl
 
+from entrepot_kedro.allow_list import AllowList, find_allow_list
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy import policy_registry
 
 if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
     from kedro.pipeline.node import Node
+
+    from entrepot_kedro.values.stored_dataset import StoredDataset
 
 
 def names_matching_patterns(names: Iterable[str], catalog: Any) -> set[str]:
@@ -72,22 +76,30 @@ def prepare_store(node: Node) -> None:
 
 
 class EntrepotHooks:
-    """Reports sessions, runs and nodes to the policy and to the cleanup after runs."""
+    """Reports sessions, runs and nodes to the policy and to the cleanup after runs.
+
+    Attributes:
+        allow_list: which datasets without a catalog entry go through the store, in the session opened last; None: none.
+    """
+
+    def __init__(self) -> None:
+        self.allow_list: AllowList | None = None
 
     @hook_impl
     def after_context_created(self, context: Any) -> None:
-        """Load the policy at the start of a session, so that errors in it are reported now.
+        """Load the policy and the allow-list at the start of a session, so that errors in them are reported now.
 
         Raises:
             PolicyError: the policy is invalid; the message has file and line.
-            InvalidArgument: the policy file does not exist.
+            InvalidArgument: the policy file does not exist, or the allow-list is malformed.
         """
         policy_registry.reset()
         policy_registry.active()
+        self.allow_list = find_allow_list(context)
 
     @hook_impl
     def before_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
-        """Check the inputs of a run and begin it.
+        """Register datasets by the allow-list, check the inputs of a run and begin it.
 
         Raises:
             ValueError: an input does not exist, and no node makes it.
@@ -96,6 +108,16 @@ class EntrepotHooks:
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_begin()
         binding = policy_registry.active()
+        unregistered: Mapping[str, StoredDataset] = {}
+        if self.allow_list is not None:
+            from entrepot_kedro.intermediates import register
+
+            unregistered = register(self.allow_list, pipeline, catalog, run_params, all_nodes=binding is not None)
+        _create_datasets(pipeline, catalog)
+        if (continued_runs := _loaded_continued_runs()) is not None:
+            continued_runs.continue_earlier_run(
+                run_params, pipeline, catalog, unregistered, has_policy=binding is not None
+            )
         if pattern_inputs := names_matching_patterns(pipeline.inputs(), catalog):
             from entrepot_kedro.pipeline_inputs import check_inputs
 
@@ -109,6 +131,8 @@ class EntrepotHooks:
             from entrepot_kedro.policy.run_lifecycle import begin_run
 
             begin_run(binding, run_params, pipeline, catalog)
+        elif (continued_runs := _loaded_continued_runs()) is not None:
+            continued_runs.begin_run(run_params, pipeline, catalog)
 
     @hook_impl
     def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
@@ -122,6 +146,8 @@ class EntrepotHooks:
             from entrepot_kedro.policy.run_lifecycle import end_run
 
             end_run(binding, run_params, pipeline, catalog, succeeded=True)
+        elif (continued_runs := _loaded_continued_runs()) is not None:
+            continued_runs.end_run(run_params, succeeded=True)
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_success(pipeline, catalog)
 
@@ -135,6 +161,8 @@ class EntrepotHooks:
             from entrepot_kedro.policy.run_lifecycle import end_run
 
             end_run(binding, run_params, pipeline, catalog, succeeded=False)
+        elif (continued_runs := _loaded_continued_runs()) is not None:
+            continued_runs.end_run(run_params, succeeded=False)
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_failure(pipeline, catalog)
 
@@ -190,6 +218,19 @@ class EntrepotHooks:
                 binding.end_attempt(attempt)
 
 
+def _create_datasets(pipeline: Pipeline, catalog: Any) -> None:
+    """Create the datasets of a run, as its runner is about to do: then it is known whether any of them is in the store.
+
+    Stops at one that cannot be created, and leaves it to the runner to report it.
+    """
+    from kedro.io import DatasetError
+
+    with suppress(DatasetError):
+        for name in pipeline.datasets():
+            if name in catalog:
+                catalog.get(name)
+
+
 def _loaded_session_cleanup() -> ModuleType | None:
     """Return the module ``session_cleanup`` if this process has datasets in the store; else nobody needs it."""
     if "entrepot_kedro.dataset" not in sys.modules:
@@ -197,6 +238,16 @@ def _loaded_session_cleanup() -> ModuleType | None:
     from entrepot_kedro import session_cleanup
 
     return session_cleanup
+
+
+def _loaded_continued_runs() -> ModuleType | None:
+    """Return the module ``continued_runs`` if this process has datasets in the store; else there is nothing to go on
+    with."""
+    if "entrepot_kedro.dataset" not in sys.modules:
+        return None
+    from entrepot_kedro import continued_runs
+
+    return continued_runs
 
 
 def _loaded_node_reservations() -> ModuleType | None:

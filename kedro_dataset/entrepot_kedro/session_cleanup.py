@@ -84,8 +84,8 @@ def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
             continue
         logger.warning(
             "Entrepot: the values that this run computed (%s) are kept. To continue, run the same command with "
-            'ENTREPOT_SESSION=%s and --from-nodes "%s"; to drop them: entrepot sessions rm %s. Use this instead of the '
-            "--from-nodes that Kedro suggests: Kedro does not know what the store kept and would rerun more nodes",
+            '--only-missing-outputs, or with ENTREPOT_SESSION=%s and --from-nodes "%s"; to drop them: '
+            "entrepot sessions rm %s",
             human_bytes(sum(entry.nbytes for entry in saved_objects)),
             shlex.quote(location.session),
             ",".join(nodes),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from kedro.io import DatasetError
@@ -41,6 +43,25 @@ def stored_datasets(catalog: Any, pipeline: Pipeline, executed: Pipeline) -> dic
         if dataset is not None:
             datasets[name] = dataset
     return datasets
+
+
+def declare_existing(pipeline: Pipeline, datasets: Mapping[str, StoredDataset]) -> None:
+    """Tell Kedro which values exist, so that ``--only-missing-outputs`` runs a node only if its outputs are needed.
+
+    Kedro runs the node of every missing persistent dataset, and of every missing non-persistent one that a running node
+    reads. So existing values are declared persistent; missing ones are made only if they are read or are outputs of the
+    pipeline.
+
+    Args:
+        pipeline: pipeline of the run.
+        datasets: its datasets in the store, by name.
+    """
+    outputs, configured_session = pipeline.outputs(), os.environ.get("ENTREPOT_SESSION")
+    for name in pipeline.all_outputs() & datasets.keys():
+        dataset = datasets[name]
+        # A dataset that the catalog gives a session of its own is persistent whether it is read now or not.
+        if dataset.session.ends_with_run or (configured_session and dataset.session.name == configured_session):
+            dataset.declare_persistent(name in outputs or dataset.exists())
 
 
 def _has_stored_type(catalog: Any, name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from entrepot_io.private_names import PrivateName
 from entrepot_kedro.compat.call_stack import CatalogEntry, catalog_of_caller, find_catalog_entry
-from entrepot_kedro.compat.datasets import declare_ephemeral, is_ephemeral, uncached
+from entrepot_kedro.compat.datasets import EphemeralByState, is_ephemeral, uncached
 from entrepot_kedro.compat.nodes import replace_run, restore_run
 from entrepot_kedro.compat.private_names import PRIVATE_NAMES
 from entrepot_kedro.compat.projects import hook_manager
@@ -119,8 +119,12 @@ def test_a_cache_is_unwrapped() -> None:
 
 @pytest.mark.parametrize("ephemeral", [False, True])
 def test_kedro_makes_a_missing_value_again_unless_it_ends_with_its_run(ephemeral: bool, catalog: DataCatalog) -> None:
-    probe: Any = catalog["digits"]
-    declare_ephemeral(probe, ephemeral)
+    class Probe(EphemeralByState, ProbeDataset):
+        def ends_with_its_run(self) -> bool:
+            return ephemeral
+
+    probe: Any = Probe()
+    catalog["digits"] = probe
     assert is_ephemeral(probe) is ephemeral
     SequentialRunner().run(chain(), catalog, only_missing_outputs=True)
     assert (probe.value is None) is ephemeral

@@ -121,7 +121,7 @@ def write_into(values: Any) -> int:
 
 def test_writing_to_an_input_logs_the_copy_setting(caplog: pytest.LogCaptureFixture) -> None:
     (failing_node,) = pipeline([node(write_into, "values", "n", name="write")]).nodes
-    run_catalog = catalog()
+    run_catalog = catalog(values={"type": "entrepot_kedro.EntrepotDataset", "copy_mode": "assign"})
     run_catalog["values"].save(np.arange(1000))
     with pytest.raises(ValueError, match="read-only") as error:
         write_into(run_catalog["values"].load())

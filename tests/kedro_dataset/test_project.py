@@ -217,8 +217,24 @@ def test_resuming_in_the_session_of_the_failed_run(project: Path, daemon: Any) -
     assert producer != consumer
 
 
-def test_resuming_without_the_session_names_what_is_missing(project: Path, daemon: Any) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("--from-nodes", "report"), ("--only-missing-outputs",)], ids=lambda each: each[0]
+)
+def test_resuming_without_the_session(project: Path, daemon: Any, arguments: tuple[str, ...]) -> None:
+    """Kedro's own suggestion works: the run finds what the failed one has computed."""
+    failed = kedro_run(project, daemon.address, FAIL_REPORT="1", COLUMNS="2000")
+    assert failed.returncode != 0
+    assert '--from-nodes "report"' in failed.stdout + failed.stderr
+    resumed = kedro_run(project, daemon.address, *arguments)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    producer, consumer = read_report(project)["processes"]
+    assert producer != consumer
+    assert "nothing is stored" in kedro_entrepot(project, daemon.address, "status")
+
+
+def test_resuming_what_was_dropped_names_what_is_missing(project: Path, daemon: Any) -> None:
     assert kedro_run(project, daemon.address, FAIL_REPORT="1").returncode != 0
+    assert "removed kedro/" in kedro_entrepot(project, daemon.address, "gc")
     resumed = kedro_run(project, daemon.address, "--from-nodes", "report")
     assert resumed.returncode != 0
     output = " ".join((resumed.stdout + resumed.stderr).split())
@@ -230,8 +246,9 @@ FIRST_ROW = {"number": "0", "share": "0.0", "day": "2026-01-01 00:00:00", "text"
 WRITTEN = {"number": "7", "share": "0.5", "day": "2030-01-01 00:00:00", "text": "z"}
 
 
-def test_writing_into_an_input_fails_and_names_the_setting(project: Path, daemon: Any) -> None:
-    variables = {"ENTREPOT_SESSION": "nightly", "COLUMNS": "2000"}  # the latter prevents wrapping of log lines
+def test_writing_into_a_view_fails_and_names_the_setting(project: Path, daemon: Any) -> None:
+    # COLUMNS prevents wrapping of log lines
+    variables = {"ENTREPOT_SESSION": "nightly", "ENTREPOT_COPY": "never", "COLUMNS": "2000"}
     failed = kedro_run(project, daemon.address, "--pipeline", "writing", **variables)
     assert failed.returncode != 0
     output = " ".join((failed.stdout + failed.stderr).split())
@@ -250,11 +267,12 @@ def test_writing_into_an_input_fails_and_names_the_setting(project: Path, daemon
     assert read_report(project) == FIRST_ROW
 
 
-def test_with_the_setting_writing_changes_only_the_writers_copy(project: Path, daemon: Any) -> None:
+@pytest.mark.parametrize("setting", ["", "  copy: on_write\n"], ids=["default", "on_write"])
+def test_writing_changes_only_the_writers_copy(project: Path, daemon: Any, setting: str) -> None:
     catalog = project / "conf/base/catalog.yml"
     type_line = "  type: entrepot_kedro.EntrepotDataset\n"
     assert type_line in catalog.read_text()
-    catalog.write_text(catalog.read_text().replace(type_line, f"{type_line}  copy: on_write\n"))
+    catalog.write_text(catalog.read_text().replace(type_line, f"{type_line}{setting}"))
     process = kedro_run(project, daemon.address, "--pipeline", "writing")
     assert process.returncode == 0, process.stdout + process.stderr
     assert json.loads((project / "written.json").read_text()) == {"failed": [], "row": WRITTEN}

@@ -168,7 +168,8 @@ def project(tmp_path: Path, daemon: Any, request: pytest.FixtureRequest) -> Proj
 
 def advised(output: str) -> tuple[str, list[str], str]:
     """Session, arguments and command that a failed run's log advises."""
-    advice = re.search(r"ENTREPOT_SESSION=(\S+) and (--from-nodes \S+); to drop them: (.*?)\. Use this", output)
+    pattern = r"ENTREPOT_SESSION=(\S+) and (--from-nodes \S+); to drop them: (entrepot sessions rm \S+)"
+    advice = re.search(pattern, output)
     assert advice is not None, output
     return advice[1], shlex.split(advice[2]), advice[3]
 

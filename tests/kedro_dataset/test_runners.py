@@ -103,7 +103,7 @@ def test_values_keep_their_types(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert report_value["sum"] == float(frame["x"].sum())
     assert report_value["matrix"] == ["float64", 50_000, 2]
     assert report_value["model"] == ["Model", "fitted", *features(frame).sum(axis=0).tolist()]
-    assert report_value["writeable"] is False
+    assert report_value["writeable"] is True  # the node's own, in private pages
     producer, consumer = report_value["processes"]
     assert (producer == os.getpid()) is (kind not in ("fork", "own"))
     assert (consumer == os.getpid()) is (kind not in ("fork", "own"))
@@ -146,9 +146,19 @@ def test_a_catalog_entry_names_a_locality_set() -> None:
     ]
 
 
-@pytest.mark.parametrize("copy", ["on_write", "always"])
-def test_values_may_be_changed_if_asked_for(copy: str) -> None:
-    assert run(SequentialRunner(), {"{name}": CATALOG["{name}"] | {"copy": copy}})["writeable"] is True
+@pytest.mark.parametrize(
+    ("setting", "writeable"),
+    [
+        ({"copy": "never"}, False),
+        ({"copy": "on_write"}, True),
+        ({"copy": "always"}, True),
+        ({"copy_mode": "assign"}, False),
+        ({"copy_mode": "copy"}, True),
+        ({"copy_mode": "deepcopy"}, True),
+    ],
+)
+def test_whether_values_may_be_changed_can_be_set(setting: dict[str, str], writeable: bool) -> None:
+    assert run(SequentialRunner(), {"{name}": CATALOG["{name}"] | setting})["writeable"] is writeable
 
 
 def dataset(name: str, save_version: str = "run-1", **config: Any) -> AbstractDataset[Any, Any]:

@@ -113,8 +113,8 @@ def test_a_failed_run_keeps_what_resuming_needs_and_says_how(
     gc.collect()
     assert remaining_objects()["kedro/run-1"] >= 2
     advice = re.search(
-        r'\((\S+ \S+)\) are kept.*ENTREPOT_SESSION=(\S+) and --from-nodes "(.*)"; to drop them: (.*)\. Use this '
-        "instead of the --from-nodes that Kedro suggests",
+        r"\((\S+ \S+)\) are kept.*with --only-missing-outputs, or with ENTREPOT_SESSION=(\S+) and "
+        '--from-nodes "(.*)"; to drop them: (.*)',
         caplog.text,
     )
     assert advice is not None, caplog.text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
 from kedro.io import CachedDataset
 
@@ -12,9 +13,21 @@ def uncached(dataset: Any) -> Any:
     return dataset._dataset if type(dataset) is CachedDataset else dataset
 
 
-def declare_ephemeral(dataset: Any, ephemeral: bool) -> None:
-    """Tell Kedro whether a dataset's value ends with its run: another run then has to recompute it."""
-    dataset._EPHEMERAL = ephemeral
+class EphemeralByState:
+    """Base of a dataset whose value may or may not be there for the next run, which only the dataset itself knows.
+
+    Kedro asks when it decides which nodes ``--only-missing-outputs`` runs, and from which nodes to resume.
+    """
+
+    if not TYPE_CHECKING:  # for Kedro's own datasets it is an attribute, which a property may not replace
+
+        @property
+        def _EPHEMERAL(self) -> bool:  # noqa: N802 (Kedro's name)
+            return self.ends_with_its_run()
+
+    @abstractmethod
+    def ends_with_its_run(self) -> bool:
+        """Return whether another run has to recompute the value."""
 
 
 def is_ephemeral(dataset: Any) -> bool:

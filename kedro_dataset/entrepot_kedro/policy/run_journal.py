@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +83,23 @@ class RunJournal:
         Args:
             identity: identity of the run, as in the entry.
         """
-        for path, entry in self._entries():
-            if entry.get("identity") == identity and not _is_alive(str(entry.get("process", ""))):
-                session = entry.get("session")
-                path.unlink(missing_ok=True)
-                if isinstance(session, str):
-                    return session
+        for run_id, session in self.sessions(identity):
+            self.remove(run_id)
+            return session
         return None
+
+    def sessions(self, identity: str) -> Iterator[tuple[str, str]]:
+        """Yield ID and session of matching runs that are over and did not succeed, the newest first.
+
+        Args:
+            identity: identity of the run, as in the entry.
+        """
+        for entry in self._entries():
+            run_id, session = entry.get("run"), entry.get("session")
+            if entry.get("identity") != identity or _is_alive(str(entry.get("process", ""))):
+                continue
+            if isinstance(session, str) and isinstance(run_id, str):
+                yield run_id, session
 
     def _write_entry(self, run_id: str, entry: dict[str, Any]) -> None:
         path = self._path(run_id)
@@ -100,16 +111,16 @@ class RunJournal:
         except OSError as error:
             logger.warning("Entrepot: cannot write %s; if this run is killed, it cannot be continued: %s", path, error)
 
-    def _entries(self) -> list[tuple[Path, dict[str, Any]]]:
+    def _entries(self) -> list[dict[str, Any]]:
         """Return all entries, newest first."""
-        entries = [(path, entry) for path in self._folder.glob("*.json") if (entry := _read_entry(path)) is not None]
-        entries.sort(key=lambda item: float(item[1].get("begun", 0.0)), reverse=True)
+        entries = [entry for path in self._folder.glob("*.json") if (entry := _read_entry(path)) is not None]
+        entries.sort(key=lambda entry: float(entry.get("begun", 0.0)), reverse=True)
         return entries
 
     def _prune(self) -> None:
-        for number, (path, entry) in enumerate(self._entries()):
+        for number, entry in enumerate(self._entries()):
             if number >= MAX_ENTRIES or time.time() - float(entry.get("begun", 0.0)) > MAX_AGE_SECONDS:
-                path.unlink(missing_ok=True)
+                self.remove(str(entry.get("run", "")))
 
     def _path(self, run_id: str) -> Path:
         name = "".join(c if c.isalnum() or c in "._-" else "-" for c in run_id)

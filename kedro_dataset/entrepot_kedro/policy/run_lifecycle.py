@@ -11,7 +11,6 @@ whose process is gone.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from entrepot.errors import EntrepotError
@@ -26,7 +25,7 @@ from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.policy.policy_runtime import PolicyBinding
 from entrepot_kedro.policy.run_context import RunContext, label_of, registered_pipeline
 from entrepot_kedro.policy.run_journal import RunJournal, run_identity
-from entrepot_kedro.stored_datasets import stored_datasets
+from entrepot_kedro.stored_datasets import declare_existing, stored_datasets
 from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import plain_name
 
@@ -57,23 +56,8 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
         journal.write(run_id, run_datasets[0].session.name, identity)
     binding.run_context = RunContext(run_id, label_of(names), full_pipeline, catalog, datasets)
     if run_params.get("only_missing_outputs"):
-        _declare_existing(pipeline, datasets)
+        declare_existing(pipeline, datasets)
     policy_registry.export()
-
-
-def _declare_existing(pipeline: Pipeline, datasets: dict[str, StoredDataset]) -> None:
-    """Tell Kedro which values exist, so that it runs a node only if its outputs are needed.
-
-    Kedro runs the node of every missing persistent dataset, and of every missing non-persistent one that a running node
-    reads. So existing values are declared persistent; missing ones are made only if they are read or are outputs of the
-    pipeline.
-    """
-    outputs, configured_session = pipeline.outputs(), os.environ.get("ENTREPOT_SESSION")
-    for name in pipeline.all_outputs() & datasets.keys():
-        dataset = datasets[name]
-        # A dataset that the catalog gives a session of its own is persistent whether it is read now or not.
-        if dataset.session.ends_with_run or (configured_session and dataset.session.name == configured_session):
-            dataset.declare_persistent(name in outputs or dataset.exists())
 
 
 def end_run(

@@ -104,5 +104,9 @@ class StoredDataset(ABC):
         """Continue in the session of an earlier run, if the value belongs to one run only."""
 
     @abstractmethod
+    def declare_continuable(self) -> None:
+        """Tell the dataset that its run is in the journal, where the next run looks for values to go on with."""
+
+    @abstractmethod
     def declare_persistent(self, persistent: bool) -> None:
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""

@@ -1,0 +1,160 @@
+"""Runs that go on with what an earlier one has computed and failed to use, without being told its session.
+
+``kedro run --only-missing-outputs`` and ``kedro run --from-nodes ...`` (which Kedro suggests when a run fails) look for
+the newest run with the same pipelines, environment and parameters that is over and did not succeed, and whose session
+still has values for it: in the store, or in the session's durable tier. A journal beside the event log says which runs
+there were, because the process of one that was killed cannot say so any more.
+
+    begun --> journal entry --succeeded--> entry removed
+                            |
+                            +-- failed or killed: the entry says where its values are
+
+Under a policy, :mod:`entrepot_kedro.policy.run_lifecycle` keeps the journal, and continues runs with
+``--only-missing-outputs``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from entrepot.errors import EntrepotError, ObjectNotFound
+from entrepot_io.connections import scope_store
+from entrepot_io.keys import kedro_key
+from entrepot_io.settings import resolve
+from entrepot_io.values import key_exists
+from entrepot_policy.state.events import log_file
+from kedro.io import DatasetError
+
+from entrepot_kedro.log import logger
+from entrepot_kedro.policy.run_journal import RunJournal, run_identity
+from entrepot_kedro.stored_datasets import declare_existing, stored_datasets
+from entrepot_kedro.values.process_session import SessionLocation
+from entrepot_kedro.values.sessions import PROCESS_SESSION, default_scope
+from entrepot_kedro.values.stored_dataset import StoredDataset
+
+if TYPE_CHECKING:
+    from kedro.pipeline import Pipeline
+
+
+def continue_earlier_run(
+    run_params: Mapping[str, Any],
+    pipeline: Pipeline,
+    catalog: Any,
+    unregistered: Mapping[str, StoredDataset],
+    *,
+    has_policy: bool,
+) -> None:
+    """Let the datasets of a run that begins use the session of an earlier one, if it needs what that one computed.
+
+    Args:
+        run_params: run parameters, as Kedro passes them to hooks.
+        pipeline: pipeline of the run.
+        catalog: catalog of the run.
+        unregistered: datasets for free inputs that the catalog does not have; those that are stored are added to it.
+        has_policy: whether a policy continues runs with ``--only-missing-outputs``.
+    """
+    datasets = _datasets_of_run(pipeline, catalog)
+    free_inputs = {name: datasets[name] for name in pipeline.inputs() & datasets.keys()}
+    free_inputs |= {name: dataset for name, dataset in unregistered.items() if dataset.session.ends_with_run}
+    missing = {name: dataset for name, dataset in free_inputs.items() if not _exists(dataset)}
+    if run_params.get("only_missing_outputs"):
+        if not has_policy:
+            _continue(run_params, datasets | free_inputs, lambda held: bool(held) and missing.keys() <= held)
+    elif missing:
+        _continue(run_params, datasets | free_inputs, lambda held: missing.keys() <= held)
+    for name, dataset in unregistered.items():
+        if _exists(dataset):
+            catalog[name] = dataset
+
+
+def begin_run(run_params: Mapping[str, Any], pipeline: Pipeline, catalog: Any) -> None:
+    """Write the journal entry of a run that begins, and tell Kedro what it need not compute."""
+    datasets = _datasets_of_run(pipeline, catalog)
+    if datasets and run_params.get("run_id") is not None:
+        session = next(iter(datasets.values())).session.name
+        _journal().write(str(run_params["run_id"]), session, run_identity(dict(run_params)))
+        for dataset in datasets.values():
+            dataset.declare_continuable()
+    if run_params.get("only_missing_outputs"):
+        declare_existing(pipeline, stored_datasets(catalog, pipeline, pipeline))
+
+
+def end_run(run_params: Mapping[str, Any], *, succeeded: bool) -> None:
+    """Note in the journal how a run has ended."""
+    run_id = run_params.get("run_id")
+    if run_id is None:
+        return
+    if succeeded:
+        _journal().remove(str(run_id))
+    else:
+        _journal().mark_failed(str(run_id))
+
+
+# --- internal
+
+
+def _continue(
+    run_params: Mapping[str, Any], datasets: Mapping[str, StoredDataset], suffices: Callable[[set[str]], bool]
+) -> None:
+    """Let datasets use the newest session whose values suffice.
+
+    Args:
+        run_params: run parameters.
+        datasets: the datasets of the run's own session, by name.
+        suffices: whether a session that has values of these names will do.
+    """
+    if not datasets:
+        return
+    journal = _journal()
+    for run_id, session in journal.sessions(run_identity(dict(run_params))):
+        try:
+            held = {name for name, dataset in datasets.items() if _holds(dataset, session)}
+        except EntrepotError as error:
+            logger.warning("Entrepot: cannot look for what run %s has computed: %s", run_id, error)
+            return
+        if suffices(held):
+            names = ", ".join(sorted(held))
+            logger.info("Continuing in the session of an earlier run, '%s', which has %s", session, names)
+            for dataset in datasets.values():
+                dataset.resume_session(session)
+            journal.remove(run_id)
+            return
+
+
+def _datasets_of_run(pipeline: Pipeline, catalog: Any) -> dict[str, StoredDataset]:
+    """Return the datasets whose values belong to the run, by name."""
+    return {
+        name: dataset
+        for name, dataset in stored_datasets(catalog, pipeline, pipeline).items()
+        if dataset.session.ends_with_run and dataset.session.name != PROCESS_SESSION
+    }
+
+
+def _exists(dataset: StoredDataset) -> bool:
+    try:
+        return dataset.exists()
+    except DatasetError:
+        return False  # the store cannot be asked; the load will report why
+
+
+def _holds(dataset: StoredDataset, session: str) -> bool:
+    """Return whether a session has a dataset's value; leaves no session that it has not found."""
+    store = scope_store(dataset.address, dataset.scope)
+    location = SessionLocation(dataset.address, dataset.scope, session)
+    listed = any(info.session == session for info in store.sessions() if info.scope == dataset.scope)
+    if not listed and not os.environ.get("ENTREPOT_DURABLE"):
+        return False
+    if key_exists(store.session(session), kedro_key(dataset.name)):
+        return True
+    if not listed:
+        with suppress(ObjectNotFound):
+            store.remove_session(location.session)
+    return False
+
+
+def _journal() -> RunJournal:
+    settings = resolve()
+    return RunJournal(log_file(settings.scope or default_scope()))

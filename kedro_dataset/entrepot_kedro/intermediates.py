@@ -1,0 +1,50 @@
+"""Registers datasets without a catalog entry that the project's allow-list sends through the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kedro.io import AbstractDataset
+from kedro.pipeline import Pipeline
+
+from entrepot_kedro.allow_list import AllowList
+from entrepot_kedro.dataset import EntrepotDataset
+from entrepot_kedro.policy.run_context import registered_pipeline
+from entrepot_kedro.values.transcoding import plain_name
+
+
+def register(
+    allow_list: AllowList, pipeline: Pipeline, catalog: Any, run_params: Mapping[str, Any], *, all_nodes: bool
+) -> dict[str, EntrepotDataset]:
+    """Register what the nodes of a run make, if the catalog has neither an entry nor a pattern for it.
+
+    Args:
+        allow_list: which of them.
+        pipeline: pipeline of the run.
+        catalog: catalog of the run.
+        run_params: run parameters, as Kedro passes them to hooks.
+        all_nodes: also what the other nodes of the project's pipelines make, because they may be rerun.
+
+    Returns:
+        datasets for free inputs that are not registered: if no earlier run has stored them, Kedro has to report them.
+    """
+    run_id = str(run_params["run_id"])
+    nodes = registered_pipeline(run_params.get("pipeline_names")) + pipeline if all_nodes else pipeline
+    produced = {plain_name(name) for name in nodes.all_outputs()}
+    unregistered: dict[str, EntrepotDataset] = {}
+    for name in sorted(nodes.datasets()):
+        if name in catalog or _is_parameter(name) or not allow_list.allows(name):
+            continue
+        # Other arguments than a catalog entry has, but the same way, so that the dataset learns its name and its run.
+        config = {"type": EntrepotDataset, **allow_list.arguments}
+        dataset: Any = AbstractDataset.from_config(name, config, None, run_id)
+        if plain_name(name) in produced:
+            catalog[name] = dataset
+        elif name in pipeline.inputs():
+            unregistered[name] = dataset
+    return unregistered
+
+
+def _is_parameter(name: str) -> bool:
+    return name == "parameters" or name.startswith("params:")

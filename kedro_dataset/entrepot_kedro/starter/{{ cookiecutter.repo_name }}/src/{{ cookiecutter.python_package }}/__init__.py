@@ -1,0 +1,3 @@
+"""A project whose nodes share tables through Entrepot."""
+
+__version__ = "0.1"
