@@ -188,15 +188,15 @@ class Export:
             cluster=False,
         )
         writer = stream.writer()
-        if verify := max(membership.record.verify, peer.verify):
-            self._samples = SampleWriter(verify)
-            self._samples.write_rows = self._write_rows
         if self._form == "text":
             asked = Dialect.from_dict(peer.dialect) if peer.dialect else None
             passes = peer.form == "text" and writers == 1 and asked in (None, self._dialect)
             if not passes:
                 # From text to other text, each field stays as it is to the letter.
                 self._parser = TextParser(self._dialect, infer=peer.form == "columns", hints=self._hints)
+        if verify := max(membership.record.verify, peer.verify):
+            self._samples = SampleWriter(verify, self._parser is not None or peer.form != self._form)
+            self._samples.write_rows = self._write_rows
         header = chunks.Header(self._form, self._dialect.to_dict() if self._dialect else None, membership.rank)
         writer.put(header.to_chunk(), timeout=self._timeout)
         return writer
