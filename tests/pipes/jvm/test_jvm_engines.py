@@ -11,7 +11,10 @@ import entrepot
 import pyarrow as pa
 import pytest
 from entrepot.errors import StreamFailed
+from entrepot_pipes.learn.lesson import learned
+from entrepot_pipes.learn.supervisor import NoNotifications
 from entrepot_pipes.pipe import open_export, open_import
+from entrepot_pipes.profiles.shipped import shipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
@@ -135,6 +138,22 @@ def test_columns_of_derby_have_no_header(
         {"f0": "one", "f1": "two"},
         {"f0": "three", "f1": "four"},
     ]
+
+
+def test_the_profile_of_derby_is_what_is_learned_here(
+    classes: Path, derby: Path, store: entrepot.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLASSPATH", f"{classes}:{derby}")
+    script = str(Path(__file__).parents[1] / "profiles" / "derby.sh")
+    try:
+        learnt = learned(store, ["sh", "-e", script], str(tmp_path / "rows.csv"), "Derby", "", 180)
+    except NoNotifications as error:
+        pytest.skip(str(error))
+    profile = shipped()["derby"]
+    assert (learnt.rung, learnt.reason) == (profile.rung, profile.reason)
+    assert learnt.dialect is not None
+    assert learnt.dialect["header"] is profile.hints["header"] is False
 
 
 def test_spark_gets_and_gives_quotes_after_backslashes(
