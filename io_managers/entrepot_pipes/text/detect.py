@@ -53,7 +53,7 @@ def detect(sample: bytes, kind: Kind | None = None, hints: Mapping[str, Any] | N
     ``hints`` are fields of the dialect that are known of the program; an escape is only used unless the text doubles
     quotes, because programs let their users choose between the two.
     """
-    known = dict(hints or {})
+    fields = dict(hints or {})
     data, encoding = strip_bom(sample[:_SAMPLE_BYTES])
     text = data.decode(encoding or "utf-8", errors="replace")
     kind = kind or detect_kind(text)
@@ -63,7 +63,7 @@ def detect(sample: bytes, kind: Kind | None = None, hints: Mapping[str, Any] | N
         return Dialect(kind="json", newline=newline, encoding=encoding or "utf-8", layout=layout)  # type: ignore[arg-type,unused-ignore]
     whole = len(sample) <= _SAMPLE_BYTES and text.endswith(("\n", "\r"))
     quote = _quote(text)
-    usual_escape = known.pop("escape", None)
+    usual_escape = fields.pop("escape", None)
     if usual_escape is not None:
         escape = None if _doubles(text, quote or '"', usual_escape) else usual_escape
     else:
@@ -78,9 +78,9 @@ def detect(sample: bytes, kind: Kind | None = None, hints: Mapping[str, Any] | N
         nulls=nulls,
         encoding=encoding or "utf-8",
     )
-    if "header" not in known:
-        known["header"] = _has_header(_sample_records(text, dialect), nulls)
-    return replace(dialect, **known)
+    if "header" not in fields:
+        fields["header"] = _has_header(_sample_records(text, dialect), nulls)
+    return replace(dialect, **fields)
 
 
 def _newline(text: str) -> str:

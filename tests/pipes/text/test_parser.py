@@ -212,7 +212,7 @@ def test_an_array_with_something_after_it_is_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "is_long"),
     [
         ('{"a":9007199254740993}', True),
         ('{"a": -9007199254740993 }', True),
@@ -224,5 +224,5 @@ def test_an_array_with_something_after_it_is_text() -> None:
         ('{"a":123456789012345}', False),
     ],
 )
-def test_integers_that_doubles_may_round(text: str, found: bool) -> None:
-    assert matches(text.encode(), LONG_INTEGER) is found
+def test_integers_that_doubles_may_round(text: str, is_long: bool) -> None:
+    assert matches(text.encode(), LONG_INTEGER) is is_long
