@@ -55,10 +55,8 @@ def check(name: str, learnt: Profile) -> None:
     assert learnt.dialect is not None
     assert profile.dialect is not None
     assert Dialect.from_dict(learnt.dialect) == Dialect.from_dict(profile.dialect)
-    assert (learnt.use is None) == (profile.use is None)
-    if learnt.use is not None and profile.use is not None:
-        for use in ("double_opens", "appends", "opens_to_change"):
-            assert getattr(learnt.use, use) == getattr(profile.use, use)
+    for use in ("double_opens", "appends", "opens_to_change"):
+        assert getattr(learnt.use, use) == getattr(profile.use, use)
 
 
 @pytest.mark.parametrize(

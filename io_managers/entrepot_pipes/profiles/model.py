@@ -18,12 +18,14 @@ class Use(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    exporters: list[str] = Field(description="programs that opened it to write")
-    importers: list[str] = Field(description="programs that opened it to read")
-    seeks: int = Field(ge=0, description="calls of lseek on it")
-    double_opens: int = Field(ge=0, description="how many processes opened one path more than once in one direction")
-    appends: int = Field(ge=0, description="opens to append, which no pipe serves")
-    opens_to_change: int = Field(ge=0, description="opens to read and write, which no pipe serves")
+    exporters: list[str] = Field(default=[], description="programs that opened it to write")
+    importers: list[str] = Field(default=[], description="programs that opened it to read")
+    seeks: int = Field(default=0, ge=0, description="calls of lseek on it")
+    double_opens: int = Field(
+        default=0, ge=0, description="how many processes opened one path more than once in one direction"
+    )
+    appends: int = Field(default=0, ge=0, description="opens to append, which no pipe serves")
+    opens_to_change: int = Field(default=0, ge=0, description="opens to read and write, which no pipe serves")
 
 
 class Profile(BaseModel):
@@ -46,7 +48,7 @@ class Profile(BaseModel):
     fixed: list[str] | None = Field(
         default=None, description="which fields of the dialect its user does not choose; without it: all"
     )
-    use: Use | None = Field(default=None, description="without it, the tests were not run by `pipe learn`")
+    use: Use = Field(default=Use(), description="nothing, if the tests were not run by `pipe learn`")
 
     @field_validator("versions")
     @classmethod
@@ -68,7 +70,10 @@ class Profile(BaseModel):
 
 def write_profile(profile: Profile, path: Path | None) -> str:
     """The profile as YAML, which is also written to a file, if one is given."""
-    values = profile.model_dump(exclude_none=True, exclude_defaults=True)
+    values = profile.model_dump(exclude_none=True)
+    for field in ("programs", "learned_with"):
+        if not values[field]:
+            del values[field]
     text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=110)
     if path is not None:
         path.write_text(text, encoding="utf-8")
