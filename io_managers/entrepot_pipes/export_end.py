@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -38,11 +39,19 @@ class Export:
     It belongs to the process that opened it: in a forked child it does nothing, and says so when it is written to.
     """
 
-    def __init__(self, membership: Membership, timeout: float, form: Form, dialect: Dialect | None) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        timeout: float,
+        form: Form,
+        dialect: Dialect | None,
+        hints: Mapping[str, Any] | None = None,
+    ) -> None:
         self._membership = membership
         self._timeout = timeout
         self._form: Form = form
         self._dialect = dialect
+        self._hints = hints  # what is known of the dialect if it is not given
         self._pid = os.getpid()
         self._writer: StreamWriter | None = None  # None: not connected
         self._done = False  # closed or aborted
@@ -179,15 +188,15 @@ class Export:
             cluster=False,
         )
         writer = stream.writer()
-        if verify := max(membership.record.verify, peer.verify):
-            self._samples = SampleWriter(verify)
-            self._samples.write_rows = self._write_rows
         if self._form == "text":
             asked = Dialect.from_dict(peer.dialect) if peer.dialect else None
             passes = peer.form == "text" and writers == 1 and asked in (None, self._dialect)
             if not passes:
                 # From text to other text, each field stays as it is to the letter.
-                self._parser = TextParser(self._dialect, infer=peer.form == "columns")
+                self._parser = TextParser(self._dialect, infer=peer.form == "columns", hints=self._hints)
+        if verify := max(membership.record.verify, peer.verify):
+            self._samples = SampleWriter(verify, self._parser is not None or peer.form != self._form)
+            self._samples.write_rows = self._write_rows
         header = chunks.Header(self._form, self._dialect.to_dict() if self._dialect else None, membership.rank)
         writer.put(header.to_chunk(), timeout=self._timeout)
         return writer

@@ -60,6 +60,19 @@ class PipeFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]  #
             f"{self.unstrip_protocol(path)} is a pipe, whose size nobody knows before its end: read to the end"
         )
 
+    def ukey(self, path: str) -> str:
+        """Refused: what comes is new each time, so that nothing can be told by a key. Dask asks for one to read.
+
+        Raises:
+            UnsupportedOperation: always.
+        """
+        url = self.unstrip_protocol(path)
+        raise io.UnsupportedOperation(
+            f"{url} is a pipe, which can be read once, while Dask opens a file for its beginning and for each"
+            f" computation: run the program by `entrepot pipe run`, or use dd.from_pandas(pd.read_csv({url!r}),"
+            " npartitions=N)"
+        )
+
     def glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
         """The name itself: the ``?`` of its options is no pattern."""
         name = self._strip_protocol(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
@@ -35,11 +35,20 @@ class Import:
     For one thread at a time. It belongs to the process that opened it.
     """
 
-    def __init__(self, membership: Membership, timeout: float, form: Form, dialect: Dialect | None) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        timeout: float,
+        form: Form,
+        dialect: Dialect | None,
+        hints: Mapping[str, Any] | None = None,
+    ) -> None:
         self._membership = membership
         self._deadline = time.monotonic() + timeout
         self._form: Form = form
         self._dialect = dialect
+        # What is written if neither end says its dialect.
+        self._default = Dialect(**hints) if hints else None
         self._pid = os.getpid()
         self._reader: StreamReader | None = None  # None: not connected
         self._exporters: range | None = None  # the ranks of those that write to this importer
@@ -186,7 +195,7 @@ class Import:
                 continue
             block = chunks.text_block_of(chunk)
             if writer is None:
-                writer = TextWriter(self._dialect or (block.dialect if block else None))
+                writer = TextWriter(self._dialect or (block.dialect if block else self._default))
             if block is not None and block.dialect == writer.dialect:
                 yield block.data
                 continue

@@ -6,7 +6,8 @@ import math
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from entrepot import Store, connect
 from entrepot.errors import InvalidArgument
@@ -50,6 +51,7 @@ def open_export(
     program: str | None = None,
     pid: int | None = None,
     verify: int | None = None,
+    hints: Mapping[str, Any] | None = None,
 ) -> Export:
     """Open the writing end of a pipe. The first write, or ``close``, waits for the importer.
 
@@ -62,6 +64,7 @@ def open_export(
         program, pid: for whom this process works, as others are to see it; ``None``: for itself.
         verify: how many rows go by file too, and are compared, beside samples of later ones; ``None``: as the name
             says, or ENTREPOT_PIPE_VERIFY, or none. The larger number of both ends holds.
+        hints: fields of the dialect that are known of the program, where ``dialect`` is not given.
 
     Raises:
         InvalidArgument: the name, or the number of workers, which others of this end gave differently.
@@ -70,7 +73,7 @@ def open_export(
         StoreUnavailable: the store cannot be reached.
     """
     membership, deadline = _join("export", name, store, form, dialect, timeout, program, pid, verify)
-    return Export(membership, deadline - time.monotonic(), form, dialect)
+    return Export(membership, deadline - time.monotonic(), form, dialect, hints)
 
 
 def open_import(
@@ -83,6 +86,7 @@ def open_import(
     program: str | None = None,
     pid: int | None = None,
     verify: int | None = None,
+    hints: Mapping[str, Any] | None = None,
 ) -> Import:
     """Open the reading end of a pipe. The first read waits for the exporter.
 
@@ -90,7 +94,7 @@ def open_import(
     that of the exporter, if it writes text, and otherwise CSV.
     """
     membership, deadline = _join("import", name, store, form, dialect, timeout, program, pid, verify)
-    return Import(membership, deadline - time.monotonic(), form, dialect)
+    return Import(membership, deadline - time.monotonic(), form, dialect, hints)
 
 
 def exists(name: str | PipeName, *, store: Store | None = None) -> bool:

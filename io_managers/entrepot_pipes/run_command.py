@@ -26,7 +26,7 @@ from entrepot_pipes.hooks.environment import hooked_environment
 from entrepot_pipes.jvm import jvm_environment, lacks_agent
 from entrepot_pipes.names import FOLDER_VARIABLE, RESERVED_PREFIX, PipeName, parse, parse_reserved, reserved_file
 from entrepot_pipes.pipe import TIMEOUT_VARIABLE, VERIFY_VARIABLE, open_export, open_import
-from entrepot_pipes.program_profile import profile_dialect
+from entrepot_pipes.program_profile import program_dialect
 from entrepot_pipes.text.dialect import Dialect
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -42,8 +42,9 @@ def run_program(arguments: argparse.Namespace) -> int:
     if arguments.timeout is not None and not 0 <= arguments.timeout < float("inf"):
         raise InvalidArgument(f"--timeout must be a number of seconds, 0 or more, but got {arguments.timeout}")
     dialect = _dialect(arguments.dialect)
-    if arguments.profile is not None and dialect is None:
-        dialect = profile_dialect(arguments.profile, words[0])
+    hints: dict[str, Any] = {}
+    if dialect is None and (arguments.profile is not None or arguments.exports or arguments.imports):
+        dialect, hints = program_dialect(arguments.profile, words[0])
     if lacks_agent(words[0], os.environ):
         print(
             f"entrepot pipe run: {words[0]} gets no pipes: the agent for JVMs is not built; run 'make jvm' in a clone, "
@@ -70,6 +71,7 @@ def run_program(arguments: argparse.Namespace) -> int:
                 "store": store,
                 "form": "text",
                 "dialect": dialect,
+                "hints": hints,
                 "timeout": arguments.timeout,
                 "verify": arguments.verify,
                 "program": program.name,

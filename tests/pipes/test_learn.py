@@ -15,8 +15,8 @@ from entrepot.cli import main
 from entrepot.errors import InvalidArgument, Timeout
 from entrepot_pipes import open_import
 from entrepot_pipes.learn.lesson import learned
-from entrepot_pipes.learn.profile import Profile, read_profile, write_profile
 from entrepot_pipes.learn.supervisor import Call, NoNotifications, run_supervised
+from entrepot_pipes.profiles.model import Profile, read_profile, write_profile
 from postgres_server import NoPostgres, programs_folder, run_server
 
 WAIT = 60.0
@@ -201,7 +201,7 @@ def test_a_profile_says_the_dialect_of_its_version(version: str, store: entrepot
         assert sum(batch.num_rows for batch in reader) == 0
     _, errors = exporter.communicate(timeout=WAIT)
     outside = version != "7.6"
-    assert ("is version 7.6, and the profile" in errors) is outside
+    assert ("is version 7.6, and the profile of t is for 7.5" in errors) is outside
     assert names == (["a", "b|c"] if outside else ["a;b", "c"])
 
 
@@ -214,7 +214,7 @@ def test_a_profile_may_say_that_the_program_needs_a_file(
     assert "needs a file" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "[]", "engine: x", "\x00", "{engine: x, rung: seam}"])
+@pytest.mark.parametrize("text", ["", "[]", "engine: x", "\x00", "{engine: x, rung: none}"])
 def test_what_is_no_profile(text: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(text)
     with pytest.raises(InvalidArgument, match="is no profile"):

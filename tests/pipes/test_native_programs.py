@@ -49,6 +49,15 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, output
 
 
+@pytest.fixture(scope="module")
+def duckdb() -> str:
+    """The program duckdb, of the package duckdb-cli."""
+    program = shutil.which("duckdb", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("the program duckdb is not on this machine")
+    return program
+
+
 EXPORTER = """
 import sys, pyarrow as pa, entrepot_pipes
 export = entrepot_pipes.open_export(sys.argv[1], timeout=60)
@@ -210,6 +219,52 @@ def test_a_killed_exporter_leaves_no_rows_in_postgres(
     assert "an exporter failed" in output
     done = subprocess.run([*psql, "-c", "SELECT count(*) FROM dies"], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "0"
+
+
+def test_duckdb_to_python_and_back(store: entrepot.Store, pipe_run: PipeRun, duckdb: str, tmp_path: Path) -> None:
+    rows = "SELECT i AS id, CASE WHEN i % 2 = 0 THEN 'it''s, \"' || i END AS s FROM range(5000) r(i)"
+    exporter = pipe_run("--export", "db://ducks", "--", duckdb, "-c", f"COPY ({rows}) TO 'db://ducks' (FORMAT csv)")
+    with open_import("db://ducks", store=store, timeout=WAIT) as reader:
+        table = pa.Table.from_batches(list(reader))
+    assert finish(exporter) == (0, "")
+    assert table["id"].to_pylist() == list(range(5000))
+
+    path = str(tmp_path / "back.duckdb")
+    subprocess.run([duckdb, path, "-c", "CREATE TABLE t (id BIGINT, s VARCHAR)"], check=True)
+    importer = pipe_run("--import", "db://back", "--", duckdb, path, "-c", "COPY t FROM 'db://back' (FORMAT csv)")
+    with open_export("db://back", store=store, timeout=WAIT) as export:
+        export.write(table)
+    assert finish(importer)[0] == 0
+    assert duckdb_answer(duckdb, path, f"SELECT count(*) FROM ({rows} INTERSECT FROM t)") == "5000"
+
+
+def duckdb_answer(duckdb: str, path: str, query: str) -> str:
+    done = subprocess.run([duckdb, "-csv", "-noheader", path, "-c", query], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param("COPY t FROM 'db://dies' (FORMAT csv)", marks=pytest.mark.exhaustive),
+        pytest.param("CREATE TABLE u AS FROM read_csv('db://dies')", marks=pytest.mark.exhaustive),
+        "BEGIN; INSERT INTO t VALUES (-1); COPY t FROM 'db://dies' (FORMAT csv); COMMIT",
+    ],
+)
+def test_a_killed_exporter_leaves_no_rows_in_duckdb(
+    store: entrepot.Store, pipe_run: PipeRun, duckdb: str, spawn: Any, tmp_path: Path, statement: str
+) -> None:
+    path = str(tmp_path / "data.duckdb")
+    subprocess.run([duckdb, path, "-c", "CREATE TABLE t (id BIGINT)"], check=True)
+    importer = pipe_run("--import", "db://dies", "--", duckdb, path, "-c", statement)
+    exporter = spawn(EXPORTER, "db://dies")
+    assert exporter.stdout.readline() == "written\n"
+    exporter.kill()
+    code, output = finish(importer)
+    assert code in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+    assert "an exporter failed" in output
+    assert duckdb_answer(duckdb, path, "SELECT count(*) FROM t") == "0"
+    assert duckdb_answer(duckdb, path, "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'u'") == "0"
 
 
 READS_ALL = """

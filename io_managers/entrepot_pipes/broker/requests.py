@@ -12,7 +12,7 @@ from entrepot_pipes.broker.frames import PROTOCOL, ProtocolError
 from entrepot_pipes.names import PipeName, parse
 from entrepot_pipes.text.dialect import Dialect
 
-_KEYS = {"protocol", "pipe", "role", "form", "program", "pid", "dialect"}
+_KEYS = {"protocol", "pipe", "role", "form", "program", "pid", "dialect", "engine", "engine_version"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Request:
     program: str
     pid: int
     dialect: Dialect | None
+    engine: str = ""
+    engine_version: str = ""
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any], peer_pid: int) -> Request:
@@ -50,6 +52,9 @@ class Request:
         program, pid, dialect = line.get("program", ""), line.get("pid", peer_pid), line.get("dialect")
         if not isinstance(program, str) or type(pid) is not int:
             raise ProtocolError(f"program is a text and pid a number, unlike {program!r} and {pid!r}")
+        engine, version = line.get("engine", ""), line.get("engine_version", "")
+        if not isinstance(engine, str) or not isinstance(version, str):
+            raise ProtocolError(f"engine and engine_version are texts, unlike {engine!r} and {version!r}")
         if dialect is not None and not isinstance(dialect, dict):
             raise ProtocolError(f"the dialect is an object, not {dialect!r}")
         return cls(
@@ -59,4 +64,6 @@ class Request:
             program or f"process {pid}",
             pid,
             None if dialect is None else Dialect.from_dict(dialect),
+            engine,
+            version,
         )

@@ -13,6 +13,7 @@ from entrepot import Store
 from entrepot.errors import EntrepotError
 
 from entrepot_pipes.broker.frames import ConnectionEnded, FrameInput, FrameOutput, FrameSocket, ProtocolError
+from entrepot_pipes.broker.profiles import known_dialect
 from entrepot_pipes.broker.requests import Request
 from entrepot_pipes.export_end import Export
 from entrepot_pipes.import_end import Import
@@ -59,6 +60,7 @@ def _options(request: Request, store: Store, timeout: float | None, verify: int 
         "program": request.program,
         "pid": request.pid,
         "verify": verify,
+        "hints": known_dialect(request.engine, request.engine_version),
     }
 
 

@@ -16,6 +16,7 @@ _SEAMS = {
     "pyarrow.csv": "pyarrow_seam:install_csv",
     "pyarrow.parquet": "pyarrow_seam:install_parquet",
     "duckdb": "duckdb_seam:install",
+    "dask.dataframe": "dask_seam:install",
 }
 _installed = False
 

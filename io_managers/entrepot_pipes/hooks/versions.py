@@ -1,18 +1,12 @@
-"""The versions of libraries whose seams were tested. Others get text in blocks."""
+"""Whether the seams of an installed library were tested, as its profile says. Others get text in blocks."""
 
 from __future__ import annotations
 
-import re
 import warnings
 from importlib import metadata
 
-# From, and up to but without.
-TESTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "pandas": ((2, 2), (4,)),
-    "polars": ((1,), (3,)),
-    "pyarrow": ((20,), (27,)),
-    "duckdb": ((1, 2), (3,)),
-}
+from entrepot_pipes.profiles.shipped import has_seam, versions_with_seam
+
 _seen: dict[str, bool] = {}
 
 
@@ -20,13 +14,11 @@ def takes_columns(library: str) -> bool:
     """Whether the installed version gives and takes columns here. Warns once if it is not among those tested."""
     if library not in _seen:
         version = metadata.version(library)
-        numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-        low, high = TESTED[library]
-        _seen[library] = low <= numbers < high
+        _seen[library] = has_seam(library, version)
         if not _seen[library]:
-            span = f"{'.'.join(map(str, low))} or newer, older than {'.'.join(map(str, high))}"
             warnings.warn(
-                f"{library} {version} was not tested with data pipes ({span}): its tables go through them as text",
+                f"{library} {version} was not tested with data pipes ({' or '.join(versions_with_seam(library))}):"
+                " its tables go through them as text",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -15,9 +15,9 @@ from typing import Any
 from entrepot import Store, connect
 from entrepot.errors import InvalidArgument
 
-from entrepot_pipes.learn.profile import Profile, Use, write_profile
 from entrepot_pipes.learn.proxy import Proxy, Rung
 from entrepot_pipes.learn.supervisor import Call, run_supervised
+from entrepot_pipes.profiles.model import Profile, Use, write_profile
 from entrepot_pipes.text.detect import detect
 from entrepot_pipes.text.dialect import Dialect
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -31,11 +32,14 @@ class CsvParser:
     Used by one thread at a time.
     """
 
-    def __init__(self, dialect: Dialect | None, infer: bool, block_bytes: int) -> None:
+    def __init__(
+        self, dialect: Dialect | None, infer: bool, block_bytes: int, hints: Mapping[str, Any] | None = None
+    ) -> None:
         self.dialect = dialect
         self.schema: pa.Schema | None = None
         self.last_block = b""  # of records, of which the last batch was made
         self._detected = dialect is None
+        self._hints = hints
         self._infer = infer
         self._block_bytes = block_bytes
         self._pending = bytearray()  # what has arrived of the next block, in UTF-8 once the dialect is known
@@ -88,7 +92,7 @@ class CsvParser:
     def _begin(self, final: bool) -> bool:
         """Decide the dialect, as soon as a whole record or everything is there; take off mark and encoding."""
         data, marked = strip_bom(bytes(self._pending))
-        dialect = self.dialect or detect(bytes(self._pending), kind="csv")
+        dialect = self.dialect or detect(bytes(self._pending), "csv", self._hints)
         encoding = marked or dialect.encoding
         if codecs.lookup(encoding).name != "utf-8":
             self._decoder = codecs.getincrementaldecoder(encoding)("strict")

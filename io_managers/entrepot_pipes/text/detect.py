@@ -6,7 +6,9 @@ import codecs
 import csv
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from entrepot_pipes.text.dialect import Dialect, Kind
 
@@ -40,14 +42,18 @@ def detect_kind(text: str) -> Kind:
     return "json" if re.match(r'\s*(\[\s*)?\{\s*["}]', text) or re.fullmatch(r"\s*\[\s*\]\s*", text) else "csv"
 
 
-def detect(sample: bytes, kind: Kind | None = None) -> Dialect:
+def detect(sample: bytes, kind: Kind | None = None, hints: Mapping[str, Any] | None = None) -> Dialect:
     """The dialect of the text that begins with ``sample``.
 
     The delimiter is the most frequent single character outside quotes that is not alphanumeric, and of several the one
     seen first; characters that separate fields in most texts come before those that numbers and times contain, and of
     these the ones that every record has equally often. The first record is a header if its fields could not be values
     of their columns; where all columns are text, if its fields are different names.
+
+    ``hints`` are fields of the dialect that are known of the program; an escape is only used unless the text doubles
+    quotes, because programs let their users choose between the two.
     """
+    fields = dict(hints or {})
     data, encoding = strip_bom(sample[:_SAMPLE_BYTES])
     text = data.decode(encoding or "utf-8", errors="replace")
     kind = kind or detect_kind(text)
@@ -57,7 +63,11 @@ def detect(sample: bytes, kind: Kind | None = None) -> Dialect:
         return Dialect(kind="json", newline=newline, encoding=encoding or "utf-8", layout=layout)  # type: ignore[arg-type,unused-ignore]
     whole = len(sample) <= _SAMPLE_BYTES and text.endswith(("\n", "\r"))
     quote = _quote(text)
-    escape = "\\" if quote is not None and _escapes(text, quote) else None
+    usual_escape = fields.pop("escape", None)
+    if usual_escape is not None:
+        escape = None if _doubles(text, quote or '"', usual_escape) else usual_escape
+    else:
+        escape = "\\" if quote is not None and _escapes(text, quote) else None
     delimiter = _delimiter(_records_outside_quotes(text, quote or '"', escape, whole))
     nulls = ("\\N",) if _has_field(text, "\\N", delimiter) else ("",)
     dialect = Dialect(
@@ -68,8 +78,9 @@ def detect(sample: bytes, kind: Kind | None = None) -> Dialect:
         nulls=nulls,
         encoding=encoding or "utf-8",
     )
-    header = _has_header(_sample_records(text, dialect), nulls)
-    return replace(dialect, header=header)
+    if "header" not in fields:
+        fields["header"] = _has_header(_sample_records(text, dialect), nulls)
+    return replace(dialect, **fields)
 
 
 def _newline(text: str) -> str:
@@ -95,6 +106,14 @@ def _every_quote_bounds_a_field(text: str, quote: str) -> bool:
 def _escapes(text: str, quote: str) -> bool:
     """Whether quotes within quotes are escaped by a backslash, instead of doubled."""
     return f"\\{quote}" in text and quote * 2 not in re.sub(r"(?s)\\.", "", text)
+
+
+def _doubles(text: str, quote: str, escape: str) -> bool:
+    """Whether quotes within quotes are doubled; an empty field within quotes is none of them."""
+    unescaped = re.sub(rf"(?s){re.escape(escape)}.", "x", text)
+    return quote * 2 in re.sub(
+        rf"(?<![\w\s{quote}]){quote}{quote}(?![\w {quote}])|^{quote}{quote}", "", unescaped, flags=re.M
+    )
 
 
 def _records_outside_quotes(text: str, quote: str, escape: str | None, whole: bool) -> list[str]:

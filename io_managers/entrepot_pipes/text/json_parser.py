@@ -26,6 +26,10 @@ _BLANK = " \t\r\n"
 # one, a comma would follow, and a string contains no end of line.
 _BETWEEN = re.compile(rb"\}[ \t\r]*\n\s*(?=\{)")
 
+# A number of 16 digits and more, without a fraction or exponent: a double may round it. In RE2's syntax. Fractions of
+# so many digits are in every table of doubles, and to look at each object takes several times as long as parsing.
+LONG_INTEGER = r"(?:^|[^.0-9eE+\-])-?[0-9]{16,}(?:[^.0-9eE]|$)"
+
 
 class JsonParser:
     """Parses JSON objects, one after the other on lines, or in one array, that arrive in blocks cut anywhere.
@@ -120,7 +124,7 @@ class JsonParser:
             row = pc.index(alone, True).as_py()
             if row >= 0 and KeyHeader(known_keys).fit(new) is KeyFit.DISJOINT:
                 raise _Inexact(f"object {row + 1} of the block has no key in common with those before it")
-        if matches(block, r"[0-9]{16,}") and any(_has_double(field.type) for field in batch.schema):
+        if matches(block, LONG_INTEGER) and any(_has_double(field.type) for field in batch.schema):
             for record in _objects(block):
                 _refuse_rounded(record, batch.schema)
 

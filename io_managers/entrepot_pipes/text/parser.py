@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 
 from entrepot_pipes.text.blocks import TextBlock
@@ -29,12 +32,21 @@ class TextParser:
         infer: whether columns get types. Without, all columns of CSV are text, and each field is kept to the letter:
             the way from one dialect to another.
         block_bytes: how many bytes are parsed at once, at least.
+        hints: fields of the dialect that are known, where ``dialect`` is not given.
 
     Used by one thread at a time.
     """
 
-    def __init__(self, dialect: Dialect | None = None, *, infer: bool = True, block_bytes: int = _BLOCK_BYTES) -> None:
+    def __init__(
+        self,
+        dialect: Dialect | None = None,
+        *,
+        infer: bool = True,
+        block_bytes: int = _BLOCK_BYTES,
+        hints: Mapping[str, Any] | None = None,
+    ) -> None:
         self._given = dialect
+        self._hints = hints
         self._infer = infer
         self._block_bytes = block_bytes
         self._beginning = bytearray()  # until the kind of the text is known
@@ -80,4 +92,4 @@ class TextParser:
     def _make(self, kind: str) -> CsvParser | JsonParser:
         if kind == "json":
             return JsonParser(self._given, self._block_bytes)
-        return CsvParser(self._given, self._infer, self._block_bytes)
+        return CsvParser(self._given, self._infer, self._block_bytes, self._hints)

@@ -60,6 +60,13 @@ def test_dask_writes_one_file() -> None:
     pd.testing.assert_frame_equal(received, FRAME)
 
 
+@pytest.mark.slow
+def test_dask_is_told_how_to_read_without_hooks() -> None:
+    dd = pytest.importorskip("dask.dataframe")
+    with pytest.raises(io.UnsupportedOperation, match=r"can be read once.*dd\.from_pandas"):
+        dd.read_csv("db://never", blocksize=None)
+
+
 def test_what_is_known_of_a_pipe() -> None:
     files = fsspec.filesystem("db")
     assert files.exists("db://x?workers=2")

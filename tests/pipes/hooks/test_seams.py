@@ -244,3 +244,30 @@ def test_a_program_that_fails_leaves_no_short_table(
     _, read = transfer(writer, reader, pipe_names())
     assert "broken on purpose" in read.failed
     assert read.printed == ""
+
+
+DASK_WRITES = "import pandas as pd\npd.DataFrame({'id': range(1000), 's': ['a,b'] * 1000}).to_csv(NAME, index=False)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "partitions"), [("", 1), (", blocksize='8KiB', dtype={'id': 'int32'}", 8), (", blocksize=None", 1)]
+)
+def test_dask_computes_several_times(run: Callable[..., str], options: str, partitions: int) -> None:
+    pytest.importorskip("dask.dataframe")
+    printed = run(
+        DASK_WRITES,
+        f"import dask.dataframe as dd\nd = dd.read_csv(NAME{options})\nassert len(d) == 1000, len(d)\n"
+        "assert d.s.compute().tolist() == ['a,b'] * 1000\n"
+        "print(d.npartitions, d.id.sum().compute(), d.columns.tolist())",
+    )
+    count, total, columns = printed.split(maxsplit=2)
+    assert (int(count) > 1) == (partitions > 1)
+    assert (total, columns.strip()) == ("499500", "['id', 's']")
+
+
+def test_what_dask_cannot_ask_of_a_pipe(hosts: Callable[[str], Any]) -> None:
+    pytest.importorskip("dask.dataframe")
+    host = hosts("reader")
+    host.begin("import dask.dataframe as dd\ndd.read_csv('db://never', include_path_column=True)")
+    assert "include_path_column is not supported: a pipe has no path" in host.end().failed

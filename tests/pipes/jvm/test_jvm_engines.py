@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import entrepot
+import pyarrow as pa
 import pytest
 from entrepot.errors import StreamFailed
+from entrepot_pipes.learn.lesson import learned
+from entrepot_pipes.learn.supervisor import NoNotifications
 from entrepot_pipes.pipe import open_export, open_import
+from entrepot_pipes.profiles.shipped import shipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
@@ -120,3 +124,47 @@ def test_what_spark_cannot_write_into_a_pipe(run_program: RunProgram, spark_pyth
     assert "not as .parquet" in parquet
     assert "no folders for partitions" in folders
     assert "not as .gz" in compressed
+
+
+def test_columns_of_derby_have_no_header(
+    run_program: RunProgram, classes: Path, derby: Path, store: entrepot.Store
+) -> None:
+    """Its profile says so: the first row of texts looks like names."""
+    program = run_program(*derby_words(classes, derby), "texts", "db://texts")
+    with open_import("db://texts", store=store, timeout=120) as source:
+        batches = list(source)
+    assert "profile" not in result(program)
+    assert [row for batch in batches for row in batch.to_pylist()] == [
+        {"f0": "one", "f1": "two"},
+        {"f0": "three", "f1": "four"},
+    ]
+
+
+def test_the_profile_of_derby_is_what_is_learned_here(
+    classes: Path, derby: Path, store: entrepot.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLASSPATH", f"{classes}:{derby}")
+    script = str(Path(__file__).parents[1] / "profiles" / "derby.sh")
+    try:
+        learnt = learned(store, ["sh", "-e", script], str(tmp_path / "rows.csv"), "Derby", "", 180)
+    except NoNotifications as error:
+        pytest.skip(str(error))
+    profile = shipped()["derby"]
+    assert (learnt.rung, learnt.reason) == (profile.rung, profile.reason)
+    assert learnt.dialect is not None
+    assert learnt.dialect["header"] is profile.hints["header"] is False
+
+
+def test_spark_gets_and_gives_quotes_after_backslashes(
+    run_program: RunProgram, spark_python: Path, store: entrepot.Store
+) -> None:
+    """Its profile says so, also where the first block has none."""
+    texts = [f"plain, {number}" for number in range(ROWS)] + ['a "quote", and\\more']
+    program = run_program(spark_python, JOBS, "copy", "local[1]", "db://in-quotes", "db://out-quotes?query=copy")
+    with open_export("db://in-quotes", store=store, timeout=120) as export:
+        export.write(pa.table({"id": range(len(texts)), "s": texts}))
+    with open_import("db://out-quotes?query=copy", store=store, timeout=120) as source:
+        batches = list(source)
+    result(program)
+    assert [text for batch in batches for text in batch["s"].to_pylist()] == texts

@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from entrepot.errors import InvalidArgument
-from entrepot_pipes.text.blocks import TextBlock
+from entrepot_pipes.text.blocks import TextBlock, matches
 from entrepot_pipes.text.dialect import Dialect
+from entrepot_pipes.text.json_parser import LONG_INTEGER
 from entrepot_pipes.text.parser import TextParser
 from entrepot_pipes.text.writer import TextWriter
 
@@ -208,3 +209,20 @@ def test_an_array_with_something_after_it_is_text() -> None:
     for text in (b'[{"a":1}] x', b'[{"a":1}', b"[1,2]"):
         (block,) = parse(text, dialect=Dialect(kind="json", layout="array"), block_bytes=1 << 20)
         assert block.data == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_long"),
+    [
+        ('{"a":9007199254740993}', True),
+        ('{"a": -9007199254740993 }', True),
+        ('{"a":[0.5,90071992547409931]}', True),
+        ('{"a":0.1234567890123456789}', False),
+        ('{"a":-0.1234567890123456789e-10,"b":1.5}', False),
+        ('{"a":12345678901234567.5}', False),
+        ('{"a":12345678901234567e3}', False),
+        ('{"a":123456789012345}', False),
+    ],
+)
+def test_integers_that_doubles_may_round(text: str, is_long: bool) -> None:
+    assert matches(text.encode(), LONG_INTEGER) is is_long

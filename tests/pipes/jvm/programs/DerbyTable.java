@@ -23,6 +23,11 @@ public final class DerbyTable {
                     statement.execute("CALL SYSCS_UTIL.SYSCS_EXPORT_QUERY('SELECT id, 1 / (id - " + ROWS / 2
                             + ") FROM t', '" + file + "', null, null, null)");
                     break;
+                case "texts":
+                    statement.execute("CREATE TABLE w (a VARCHAR(9), b VARCHAR(9))");
+                    statement.execute("INSERT INTO w VALUES ('one', 'two'), ('three', 'four')");
+                    statement.execute("CALL SYSCS_UTIL.SYSCS_EXPORT_TABLE(null, 'W', '" + file + "', null, null, null)");
+                    break;
                 default:
                     // With a header it opens the file five times, and once forgets to close it.
                     statement.execute("CALL SYSCS_UTIL.SYSCS_IMPORT_TABLE_BULK(null, 'T', '" + file

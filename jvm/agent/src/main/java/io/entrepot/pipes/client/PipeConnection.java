@@ -10,6 +10,7 @@ import java.net.SocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
+import java.util.Locale;
 
 /** A connection to the broker: lines of JSON, and raw bytes. For one thread at a time. */
 final class PipeConnection implements Closeable {
@@ -76,6 +77,11 @@ final class PipeConnection implements Closeable {
         request.addProperty("form", "text");
         request.addProperty("program", programName());
         request.addProperty("pid", ProcessHandle.current().pid());
+        Engines.Caller caller = role.equals("exists") ? null : Engines.caller();
+        if (caller != null) {
+            request.addProperty("engine", caller.engine.name().toLowerCase(Locale.ROOT));
+            request.addProperty("engine_version", caller.version());
+        }
         return request;
     }
 
