@@ -12,6 +12,7 @@ from airflow.sdk.bases.xcom import BaseXCom
 from entrepot.errors import EntrepotError
 from entrepot_io.reference import is_reference
 
+from entrepot_airflow.values import read_ahead
 from entrepot_airflow.values.xcom_values import delete_xcom, load_xcom, store_xcom
 from entrepot_airflow.xcom_key import XComKey
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from entrepot_airflow.compat.task_process import XComResult
 
 log = logging.getLogger(__name__)
+read_ahead.install()
 
 
 class EntrepotXComBackend(BaseXCom):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from entrepot_io.private_names import PrivateName
 
 _COMMS = "airflow.sdk.execution_time.comms"
+_SEQUENCE = "airflow.sdk.execution_time.lazy_sequence"
 _RUNNER = "airflow.sdk.execution_time.task_runner"
 _TASK_INSTANCE = "airflow.models.taskinstance"
 
@@ -15,6 +16,15 @@ PRIVATE_NAMES = (
     ),
     PrivateName("airflow.jobs.scheduler_job_runner", "SchedulerJobRunner.job_type", "components: the scheduler's kind"),
     PrivateName(_RUNNER, "TaskRunnerMarker", "components: what a listener is given in a task's process"),
+    # --- lazy_sequences
+    PrivateName(_SEQUENCE, "LazyXComSequence._xcom_arg", "lazy_sequences: the task whose results a sequence has"),
+    PrivateName(_SEQUENCE, "LazyXComSequence._ti", "lazy_sequences: the run of the task that reads it"),
+    PrivateName(_SEQUENCE, "_XComWrapper", "lazy_sequences: what a backend is given to deserialize an item"),
+    PrivateName(
+        "airflow.sdk.definitions.xcom_arg", "LazyXComSequence", "lazy_sequences: the class whose instances tasks get"
+    ),
+    PrivateName(_COMMS, "GetXComSequenceSlice", "lazy_sequences: requests many entries at once"),
+    PrivateName(_COMMS, "XComSequenceSliceResult", "lazy_sequences: the answer"),
     # --- mapping
     PrivateName(
         "airflow.sdk.definitions.mappedoperator",
