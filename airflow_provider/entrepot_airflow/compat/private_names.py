@@ -74,6 +74,15 @@ PRIVATE_NAMES = (
     PrivateName("airflow.models.dag", "DagModel.dag_id", "database: which DAGs exist"),
     PrivateName("airflow.models.xcom", "XComModel.set", "database: requests of tasks, answers, and references"),
     PrivateName("airflow.models.dagbag", "DBDagBag.get_dag_for_run", "database: the DAG of a run, as it is serialized"),
+    # --- run_records
+    PrivateName("airflow.models.dagrun", "DagRun.clear_number", "run_records: whether a run was cleared meanwhile"),
+    PrivateName("airflow.models.dagrun", "DagRun.end_date", "run_records: how long ago a run ended"),
+    PrivateName("airflow.models.dagrun", "DagRun.run_after", "run_records: the newest runs of a DAG"),
+    PrivateName(
+        "airflow.models.asset", "AssetEvent.created_dagruns", "run_records: runs that another run's assets started"
+    ),
+    PrivateName("airflow.models.asset", "AssetDagRunQueue.created_at", "run_records: runs that they are to start"),
+    PrivateName("airflow.models.xcom", "XComModel.value", "run_records: the references that XComs have"),
     # --- task_instances
     PrivateName(_TASK_INSTANCE, "TaskInstance.state", "task_instances: what a rerun has to wait for, or may clear"),
     PrivateName(_TASK_INSTANCE, "clear_task_instances", "task_instances: reruns exactly the tasks of a plan"),
