@@ -31,7 +31,7 @@ RULES = LifetimeRules(after_success=HOUR, after_failure=2 * HOUR, max_age=10 * H
 )
 def test_outcome_and_age_decide(state: str, ended_for: float, removed: bool) -> None:
     run: Run = ("etl", "run")
-    records = {run: RunRecord(state, ended_for, 0)}
+    records: dict[Run, RunRecord] = {run: RunRecord(state, ended_for, 0)}
     decision = decide([run], records, RULES, known_dags=None, newest=set(), needed={})[run]
     assert decision.remove is removed, decision
 
@@ -40,7 +40,7 @@ def test_the_oldest_rule_bounds_all_outcomes() -> None:
     run: Run = ("etl", "run")
     rules = LifetimeRules(max_age=HOUR)
     for state in ("success", "failed"):
-        records = {run: RunRecord(state, HOUR, 0)}
+        records: dict[Run, RunRecord] = {run: RunRecord(state, HOUR, 0)}
         decision = decide([run], records, rules, known_dags=None, newest=set(), needed={})[run]
         assert decision.remove
         assert "keep_at_most is 1 h" in decision.why
@@ -48,7 +48,10 @@ def test_the_oldest_rule_bounds_all_outcomes() -> None:
 
 def test_newest_and_needed_runs_are_kept_but_not_deleted_ones() -> None:
     newest, needed, gone, unknown = ("etl", "new"), ("etl", "needed"), ("etl", "gone"), ("other", "gone")
-    records = {newest: RunRecord("success", 9 * HOUR, 0), needed: RunRecord("success", 9 * HOUR, 0)}
+    records: dict[Run, RunRecord] = {
+        newest: RunRecord("success", 9 * HOUR, 0),
+        needed: RunRecord("success", 9 * HOUR, 0),
+    }
     decisions = decide(
         [newest, needed, gone, unknown], records, RULES, known_dags={"etl"}, newest={newest}, needed={needed: "read"}
     )
@@ -64,7 +67,7 @@ def test_newest_and_needed_runs_are_kept_but_not_deleted_ones() -> None:
 def test_without_rules_only_deleted_runs_go() -> None:
     run: Run = ("etl", "run")
     for state in ("success", "failed"):
-        records = {run: RunRecord(state, 1e9, 0)}
+        records: dict[Run, RunRecord] = {run: RunRecord(state, 1e9, 0)}
         decision = decide([run], records, LifetimeRules(), known_dags=None, newest=set(), needed={})[run]
         assert not decision.remove
         assert "no rule" in decision.why

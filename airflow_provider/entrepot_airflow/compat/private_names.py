@@ -10,6 +10,15 @@ _RUNNER = "airflow.sdk.execution_time.task_runner"
 _TASK_INSTANCE = "airflow.models.taskinstance"
 
 PRIVATE_NAMES = (
+    # --- api_server
+    PrivateName(
+        "airflow.api_fastapi.core_api.security", "requires_access_dag", "api_server: who may see the page of a DAG"
+    ),
+    PrivateName(
+        "airflow.api_fastapi.auth.managers.models.resource_details",
+        "DagAccessEntity.XCOM",
+        "api_server: the right that it takes",
+    ),
     # --- components
     PrivateName(
         "airflow.jobs.job", "Job.job_type", "components: what a listener is given; its kind tells the scheduler"
