@@ -241,6 +241,7 @@ def test_only_what_nothing_needs_is_removed(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_a_database_or_with_a_wrong_rule_nothing_is_removed(daemon: Any, tmp_path: Path) -> None:
     run_in_airflow(
         """

@@ -83,6 +83,13 @@ PRIVATE_NAMES = (
     PrivateName("airflow.models.dag", "DagModel.dag_id", "database: which DAGs exist"),
     PrivateName("airflow.models.xcom", "XComModel.set", "database: requests of tasks, answers, and references"),
     PrivateName("airflow.models.dagbag", "DBDagBag.get_dag_for_run", "database: the DAG of a run, as it is serialized"),
+    # --- observation
+    PrivateName("airflow.sdk.observability.stats", "incr", "observation: counters of Airflow's metrics", "3.3"),
+    PrivateName("airflow.sdk.observability.stats", "timing", "observation: durations in them", "3.3"),
+    PrivateName(
+        "airflow.sdk.lineage", "get_hook_lineage_collector", "observation: what lineage is collected from", "3.3"
+    ),
+    PrivateName("airflow.sdk.lineage", "NoOpCollector", "observation: nothing reads what is collected", "3.3"),
     # --- run_records
     PrivateName("airflow.models.dagrun", "DagRun.clear_number", "run_records: whether a run was cleared meanwhile"),
     PrivateName("airflow.models.dagrun", "DagRun.end_date", "run_records: how long ago a run ended"),

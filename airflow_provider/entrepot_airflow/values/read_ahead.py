@@ -15,9 +15,11 @@ any error is ignored, and the item is requested again: what fails then is the ta
 from __future__ import annotations
 
 import logging
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
+from entrepot_io.connections import hold_session
 from entrepot_io.reference import Reference, is_reference
 from entrepot_io.values import is_at_hand, prefetch_values
 
@@ -28,6 +30,9 @@ from entrepot_airflow.compat.lazy_sequences import (
     stored_entries,
 )
 from entrepot_airflow.configuration import current_settings, policy_path
+
+if TYPE_CHECKING:
+    from entrepot import Store
 
 log = logging.getLogger(__name__)
 REFERENCES = 128  # entries requested at once; a reference has less than 2 KB
@@ -42,6 +47,7 @@ class ReadAheadSequence(LazyXComSequence[Any]):
     # Set as a whole, so that threads of one task may share the sequence.
     _batch: tuple[int, list[Any], int] | None = None  # index of its first entry, entries, number that was asked for
     _loading: range = range(0)  # indexes whose values are being loaded ahead
+    _session: Store | None = None  # that the values of the batch are in; kept open as long as this has it
     _last: int | None = None  # index that was read last
     _single = False  # whether batches failed
 
@@ -85,6 +91,11 @@ class ReadAheadSequence(LazyXComSequence[Any]):
             log.warning("Entrepot: cannot request the results of mapped tasks in batches: %s", error)
             self._single = True
             return None
+        first = next(filter(is_reference, entries), None)
+        if first is not None:
+            with suppress(EntrepotError):  # whoever reads the value is told
+                reference = Reference.parse(first)
+                self._session = hold_session(current_settings().address, reference.scope, reference.session)
         self._batch = (start, entries, stop - start)
         self._loading = range(0)
         return self._batch
