@@ -1,4 +1,4 @@
-"""A DAG whose values appear in metrics and lineage; run as a script, executes it."""
+"""A DAG whose values appear in metrics and lineage, and which keeps a large state; run as a script, executes it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ with DAG("observed", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz=
         context["ti"].xcom_push("frame", frame)
         context["ti"].xcom_push("small", 7)
         SEEN["make"] = collected()
+        states = context["task_state_store"]
+        states.set("cursor", "x" * 100_000)
+        SEEN["state"] = len(states.get("cursor"))
         return frame
 
     @task

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import entrepot
 import pytest
 from entrepot_airflow.assets import convert_asset_to_openlineage
 from recorded_steps import StepResults
@@ -94,11 +95,15 @@ def test_values_are_in_metrics_and_lineage(
             AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent),
             AIRFLOW__CORE__PLUGINS_FOLDER=str(tmp_path / "plugins"),
             AIRFLOW__METRICS__OTEL_ON="True",
+            AIRFLOW__WORKERS__STATE_STORE_BACKEND="entrepot_airflow.state_store.EntrepotStateStoreBackend",
             OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
             OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"http://127.0.0.1:{metrics.port}/v1/metrics",
             OTEL_METRIC_EXPORT_INTERVAL="200",
         ).value("observed")
-    assert found["state"] == "success"
+    assert found["state"] == 100_000
+    with entrepot.connect(module_daemon.address, scope="tests") as store:
+        (session,) = [each for each in store.sessions() if each.session.startswith("airflow-state/observed/")]
+        assert session.nbytes >= 100_000
 
     (made,) = found["make"]["outputs"].values()
     assert made["dataset"] == "observed/make/frame"
