@@ -59,12 +59,12 @@ with DAG("sequences", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz
         READ["again"] = count_requests(lambda: firsts(parts))
         READ["reversed"] = firsts(reversed(parts))
         READ["mapped"] = count_requests(lambda: [int(value) for value in doubled])
-        READ["zipped"] = [[int(one[0]), int(other[0])] for one, other in pairs]
+        READ["zipped"] = [[int(left[0]), int(right[0])] for left, right in pairs]
         READ["single"] = [int(parts[3][0]), int(parts[-1][0]), firsts(parts[1:3]), len(parts)]
 
         context: Any = get_current_context()
         iterator = iter(parts)
-        values = [int(next(iterator)[0]) for _ in range(2)]
+        values: list[Any] = [int(next(iterator)[0]) for _ in range(2)]
         pushed_again(context["ti"], 3, np.full(5000, 33))
         pushed_again(context["ti"], 4, "plain")
         values += [value if isinstance(value, str) else int(value[0]) for value in iterator]

@@ -40,15 +40,15 @@ print(json.dumps({"options": options, "kept": kept, "notifications": notificatio
 @pytest.mark.exhaustive
 def test_airflows_commands_show_the_provider(daemon: Any, tmp_path: Path) -> None:
     output = run_in_airflow(CODE, daemon, tmp_path, AIRFLOW__ENTREPOT__KEEP_RUNS="7")
-    found = json.loads(output.splitlines()[-1])
-    assert "[entrepot]" in found["options"]
+    shown = json.loads(output.splitlines()[-1])
+    assert "[entrepot]" in shown["options"]
     for option in get_provider_info()["config"]["entrepot"]["options"]:
-        assert option in found["options"], option
-    assert "How long the values of a run are kept after it has succeeded" in found["options"]
-    assert found["kept"].strip() == "7"
-    assert len(found["provider"]) == 1
-    assert "EntrepotHook" in str(found["hook"])
-    assert "entrepot_airflow.callbacks.FailoverNotifier" in found["notifications"]
-    assert len(found["plugin"]) == 1
-    assert "ValuesLink" in str(found["plugin"])
-    assert "PageApp" in str(found["plugin"])
+        assert option in shown["options"], option
+    assert "How long the values of a run are kept after it has succeeded" in shown["options"]
+    assert shown["kept"].strip() == "7"
+    assert len(shown["provider"]) == 1
+    assert "EntrepotHook" in str(shown["hook"])
+    assert "entrepot_airflow.callbacks.FailoverNotifier" in shown["notifications"]
+    assert len(shown["plugin"]) == 1
+    assert "ValuesLink" in str(shown["plugin"])
+    assert "PageApp" in str(shown["plugin"])

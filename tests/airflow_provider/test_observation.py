@@ -55,11 +55,11 @@ class Collector:
 
 @contextmanager
 def collector() -> Iterator[Collector]:
-    found = Collector(0)
+    endpoint = Collector(0)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            found.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            endpoint.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -68,11 +68,11 @@ def collector() -> Iterator[Collector]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.port = server.server_address[1]
+    endpoint.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield found
+        yield endpoint
     finally:
         server.shutdown()
         server.server_close()
@@ -89,7 +89,7 @@ def test_values_are_in_metrics_and_lineage(
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "reads_lineage.py").write_text(READER_PLUGIN)
     with collector() as metrics:
-        found = run_dags(
+        seen = run_dags(
             DAGS,
             tmp_path,
             AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent),
@@ -100,18 +100,18 @@ def test_values_are_in_metrics_and_lineage(
             OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"http://127.0.0.1:{metrics.port}/v1/metrics",
             OTEL_METRIC_EXPORT_INTERVAL="200",
         ).value("observed")
-    assert found["state"] == 100_000
+    assert seen["state"] == 100_000
     with entrepot.connect(module_daemon.address, scope="tests") as store:
         (session,) = [each for each in store.sessions() if each.session.startswith("airflow-state/observed/")]
         assert session.nbytes >= 100_000
 
-    (made,) = found["make"]["outputs"].values()
+    (made,) = seen["make"]["outputs"].values()
     assert made["dataset"] == "observed/make/frame"
     assert made["rows"] == 1000
     assert [name for name, _ in made["columns"]] == ["number", "text"]
     assert made["bytes"] > 8000
-    assert found["make"]["inputs"] == {}
-    ((uri, used),) = [item for item in found["use"]["inputs"].items() if item[1]["dataset"].endswith("return_value")]
+    assert seen["make"]["inputs"] == {}
+    ((uri, used),) = [item for item in seen["use"]["inputs"].items() if item[1]["dataset"].endswith("return_value")]
     assert uri.startswith("entrepot://tests/airflow%2Fobserved%2Fmanual__")
     assert used["rows"] == 1000
 

@@ -113,10 +113,10 @@ def server(
     (home / "passwords.json").write_text(json.dumps({"reader": PASSWORD}))
     file = home / "found.json"
     steps = run_program([sys.executable, str(DAGS), str(file)], file, environment=environment, folder=home)
-    found = steps.value("page")
-    assert found["state"] == "success", steps.output[-8000:]
+    result = steps.value("page")
+    assert result["state"] == "success", steps.output[-8000:]
     (home / "unpickled").unlink(missing_ok=True)  # the run's own tasks read the value
-    running = ApiServer(f"http://127.0.0.1:{port}", found["run_id"], home, module_daemon.address)
+    running = ApiServer(f"http://127.0.0.1:{port}", result["run_id"], home, module_daemon.address)
     command = [sys.executable, "-m", "airflow", "api-server", "--port", str(port), "--host", "127.0.0.1"]
     with (home / "server.log").open("w") as log:
         process = subprocess.Popen(
@@ -179,8 +179,8 @@ def test_the_page_says_what_it_shows_and_runs_nothing(server: ApiServer) -> None
     assert status == 200
     assert "<script" not in text
     assert "&lt;script&gt;alert(1)" in text
-    for said in ("50,000", "pandas.DataFrame", "in the memory of host", "Read by", "use", "1 success", "checkpoint"):
-        assert said in text, said
+    for phrase in ("50,000", "pandas.DataFrame", "in the memory of host", "Read by", "use", "1 success", "checkpoint"):
+        assert phrase in text, phrase
     assert "The value is in Airflow&#x27;s database" in text or "The value is in Airflow's database" in text
     query = {"dag_id": "page", "run_id": server.run_id, "task_id": "make"}
     headers = {name.lower(): value for name, value in server.get("/entrepot/xcoms", **query)[2].items()}

@@ -29,7 +29,7 @@ def ended_records(runs: Collection[Run], session: Session) -> dict[Run, tuple[st
     from sqlalchemy import select
 
     now = datetime.now(timezone.utc)
-    found: dict[Run, tuple[str, float, int]] = {}
+    records: dict[Run, tuple[str, float, int]] = {}
     for ids in _batches({run_id for _, run_id in runs}):
         query = select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.end_date, DagRun.clear_number).where(
             DagRun.run_id.in_(ids)
@@ -37,8 +37,8 @@ def ended_records(runs: Collection[Run], session: Session) -> dict[Run, tuple[st
         for dag_id, run_id, state, end, cleared in session.execute(query):
             if (dag_id, run_id) in runs:
                 age = 0.0 if end is None else max(0.0, (now - end).total_seconds())
-                found[dag_id, run_id] = (str(state), age, int(cleared or 0))
-    return found
+                records[dag_id, run_id] = (str(state), age, int(cleared or 0))
+    return records
 
 
 def lock_run(run: Run, session: Session) -> tuple[str, int] | None:

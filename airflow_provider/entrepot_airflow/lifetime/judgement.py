@@ -49,7 +49,7 @@ def judge_sessions(
         return {}, {}
     records = {run: RunRecord(*values) for run, values in ended_records(by_run.keys(), database).items()}
     missing = by_run.keys() - records.keys()
-    known = existing_dags({dag_id for dag_id, _ in missing}, database) if only_known_dags else None
+    known_dags = existing_dags({dag_id for dag_id, _ in missing}, database) if only_known_dags else None
     ended = {run for run, record in records.items() if rules.limit(record.state) is not None}
     newest: set[Run] = set()
     needed: dict[Run, str] = {}
@@ -57,7 +57,7 @@ def judge_sessions(
         if rules.keep_runs:
             newest = newest_runs({dag_id for dag_id, _ in ended}, rules.keep_runs, database)
         needed = _needed(ended - newest, by_run, database)
-    decisions = decide(by_run, records, rules, known_dags=known, newest=newest, needed=needed)
+    decisions = decide(by_run, records, rules, known_dags=known_dags, newest=newest, needed=needed)
     return {by_run[run]: decision for run, decision in decisions.items()}, records
 
 
