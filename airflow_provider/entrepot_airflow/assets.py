@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -44,13 +45,28 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 
 
 def convert_asset_to_openlineage(asset: Any, lineage_context: object) -> Any:
-    """Return the dataset of OpenLineage that an asset is: the namespace is the scope, the name session and name.
+    """Return the dataset of OpenLineage that an asset is.
+
+    The namespace is the scope. The name is session and name, or for the value of an XCom, what is the same in all runs:
+    DAG, task and key. Such a value's dataset has its schema, if it is a table, and its rows and bytes.
 
     Args:
         asset: with a URI of this scheme.
         lineage_context: not used.
     """
-    from airflow.providers.common.compat.openlineage.facet import Dataset  # pyright: ignore[reportAttributeAccessIssue]
+    from airflow.providers.common.compat.openlineage import facet  # pyright: ignore[reportAttributeAccessIssue]
 
+    classes: Any = facet
     parsed = urlsplit(asset.uri)
-    return Dataset(namespace=f"{SCHEME}://{parsed.netloc}", name=parsed.path.lstrip("/"))
+    extra: Mapping[str, Any] = asset.extra or {}
+    name = {"namespace": f"{SCHEME}://{parsed.netloc}", "name": extra.get("dataset") or parsed.path.lstrip("/")}
+    if "dataset" not in extra:
+        return classes.Dataset(**name)
+    facets = {}
+    if "columns" in extra:
+        fields = [classes.SchemaDatasetFacetFields(name=column, type=kind) for column, kind in extra["columns"]]
+        facets["schema"] = classes.SchemaDatasetFacet(fields=fields)
+    if not extra.get("output"):
+        return classes.InputDataset(**name, facets=facets)
+    statistics = classes.OutputStatisticsOutputDatasetFacet(rowCount=extra.get("rows"), size=extra["bytes"])
+    return classes.OutputDataset(**name, facets=facets, outputFacets={"outputStatistics": statistics})

@@ -116,6 +116,25 @@ def get_provider_info() -> dict[str, Any]:
                         default="False",
                         kind="boolean",
                     ),
+                    "keep_after_success": option(
+                        "How long the values of a run are kept after it has succeeded: 0s, 90s, 12h, 7d, or forever "
+                        "(until its session expires, see session_ttl). Unset: forever.",
+                        example="1h",
+                    ),
+                    "keep_after_failure": option(
+                        "How long the values of a run are kept after it has failed; as for keep_after_success.",
+                        example="3d",
+                    ),
+                    "keep_at_most": option(
+                        "How long the values of a run are kept after it has ended, however it did.",
+                        example="7d",
+                    ),
+                    "keep_runs": option(
+                        "How many of the newest successful and of the newest failed runs of each DAG keep their values "
+                        "in spite of these rules. Unset: 1; 0 with drop_finished alone.",
+                        example="3",
+                        kind="integer",
+                    ),
                     "policy": option(
                         "Policy file for checkpoints and failover. Unset: no policy.",
                         example="/etc/entrepot/policy.yaml",

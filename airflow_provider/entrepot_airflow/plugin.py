@@ -1,4 +1,4 @@
-"""Airflow plugin: registers the listeners.
+"""Airflow plugin: registers the listeners, and the page that shows what tasks have passed on.
 
 Without a policy or the options ``allocate`` and ``reserve``, tasks' processes get no listener, because Airflow does
 less for tasks of a deployment that has listeners. The scheduler always has one, which frees the memory of deleted runs.
@@ -7,10 +7,14 @@ less for tasks of a deployment that has listeners. The scheduler always has one,
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from entrepot_airflow.compat.api_server import base_path
 from entrepot_airflow.configuration import allocates, policy_path, reserves
+from entrepot_airflow.page.app import URL_PREFIX, PageApp
+from entrepot_airflow.page.link import ValuesLink
 
 
 def _listeners() -> list[object]:
@@ -34,8 +38,31 @@ def _listeners() -> list[object]:
     return listeners
 
 
+def _applications() -> list[Any]:
+    return [{"app": PageApp(), "url_prefix": URL_PREFIX, "name": "Entrepot"}]
+
+
+def _views() -> list[Any]:
+    instance = "dag_id={DAG_ID}&run_id={RUN_ID}&task_id={TASK_ID}&map_index={MAP_INDEX}"
+    return [
+        {
+            "name": "Entrepot",
+            "href": f"{base_path()}{URL_PREFIX}/xcoms?{instance}",
+            "destination": "task_instance",
+            "url_route": "entrepot",
+        }
+    ]
+
+
+def _links() -> list[Any]:
+    return [ValuesLink()]
+
+
 class EntrepotPlugin(AirflowPlugin):
     """Registered by the entry point ``airflow.plugins``."""
 
     name = "entrepot"
     listeners = _listeners()
+    fastapi_apps = _applications()
+    external_views = _views()
+    global_operator_extra_links = _links()

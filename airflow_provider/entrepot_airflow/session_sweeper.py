@@ -5,7 +5,8 @@ the scheduler compares the sessions in its host's store with the database. It co
 open, and removes one only if that is still so.
 
 on_starting --job is a scheduler's--> (polling, every SWEEP_SECONDS) --run is gone--> its session is removed
-                                                                     `--run succeeded, drop_finished--> the same
+                                                                     `--run ended, and a rule says so--> the same
+                                                                     `--value of no XCom--> the value is removed
 """
 
 from __future__ import annotations
@@ -14,26 +15,22 @@ import logging
 from typing import Any
 
 from airflow.listeners import hookimpl
+from entrepot.errors import InvalidArgument
 
 from entrepot_airflow.compat.components import is_job
-from entrepot_airflow.configuration import current_settings, default_scope, option
+from entrepot_airflow.configuration import current_settings, default_scope
+from entrepot_airflow.lifetime.rules import LifetimeRules, configured_rules
 from entrepot_airflow.scheduler_thread import SchedulerThread, block_forks
 
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 30.0
-_TRUE = ("1", "true", "yes", "on", "t", "y")
 
 
-def drops_finished() -> bool:
-    """Return ``[entrepot] drop_finished``: whether a successful run's values are removed once nobody reads them."""
-    return (option("drop_finished") or "").lower() in _TRUE
-
-
-def sweep_once(*, succeeded: bool) -> list[str]:
-    """Remove the sessions of deleted runs; return their names.
+def sweep_once(rules: LifetimeRules) -> list[str]:
+    """Remove the sessions of deleted runs, and of those whose time has passed; return their names.
 
     Args:
-        succeeded: whether to remove those of runs that succeeded too.
+        rules: for runs that have ended.
 
     Raises:
         EntrepotError: the store cannot be reached.
@@ -42,28 +39,29 @@ def sweep_once(*, succeeded: bool) -> list[str]:
     import entrepot
     from entrepot import garbage
 
-    from entrepot_airflow.ended_runs import finished_sessions
+    from entrepot_airflow import reconciler
 
     settings = current_settings()
     if not garbage.store_answers(settings.address):
         return []  # nothing to remove, and no reason to start a store
     scope = settings.scope or default_scope()
-    removed: list[str] = []
     # Connect only briefly: the executor forks from this process.
     with entrepot.connect(settings.address, scope=scope, session="") as store:
-        unused = garbage.unused_sessions(store, scope)
-        for name, reason in finished_sessions(
-            unused, succeeded=succeeded, only_known_dags=settings.scope is None
-        ).items():
-            if not garbage.remove_session(store, scope, name, unused[name]):
-                log.info("Entrepot: removed the values of %s: %s", name, reason)
-                removed.append(name)
-    return removed
+        verdicts = reconciler.find(store, scope, rules, only_known_dags=settings.scope is None)
+        removed, _ = reconciler.remove(store, scope, verdicts)  # what was not removed now is looked at again
+    for verdict in removed:
+        what = verdict.session if verdict.object is None else f"{verdict.name} in {verdict.session}"
+        log.info("Entrepot: removed the values of %s: %s", what, verdict.decision.why)
+    return [verdict.session for verdict in removed if verdict.object is None]
 
 
 def _sweep() -> None:
+    try:
+        rules = configured_rules()
+    except InvalidArgument as error:
+        raise ValueError(str(error)) from error  # so that the log has it as a warning
     with block_forks():
-        sweep_once(succeeded=drops_finished())
+        sweep_once(rules)
 
 
 SWEEPER = SchedulerThread(

@@ -12,6 +12,9 @@ from airflow.sdk.bases.xcom import BaseXCom
 from entrepot.errors import EntrepotError
 from entrepot_io.reference import is_reference
 
+from entrepot_airflow.values import read_ahead
+from entrepot_airflow.values.observation import observed_read, observed_write
+from entrepot_airflow.values.value_options import split
 from entrepot_airflow.values.xcom_values import delete_xcom, load_xcom, store_xcom
 from entrepot_airflow.xcom_key import XComKey
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from entrepot_airflow.compat.task_process import XComResult
 
 log = logging.getLogger(__name__)
+read_ahead.install()
 
 
 class EntrepotXComBackend(BaseXCom):
@@ -45,7 +49,8 @@ class EntrepotXComBackend(BaseXCom):
             UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
-        entry = store_xcom(value, XComKey(dag_id, task_id, run_id, map_index, key))
+        xcom_key = XComKey(dag_id, task_id, run_id, map_index, key)
+        entry = observed_write(value, lambda: store_xcom(value, xcom_key), lambda pushed: split(pushed)[0])
         return BaseXCom.serialize_value(entry, key=key, task_id=task_id, dag_id=dag_id, run_id=run_id)
 
     @staticmethod
@@ -61,7 +66,7 @@ class EntrepotXComBackend(BaseXCom):
             StoreUnavailable: the store cannot be reached.
         """
         if is_reference(result.value):
-            return load_xcom(result.value)
+            return observed_read(result.value, lambda: load_xcom(result.value))
         return BaseXCom.deserialize_value(result)
 
     @classmethod

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
 
@@ -26,6 +27,8 @@ _lock = threading.Lock()
 # Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, ENTREPOT_OBJECT_STRINGS.
 _stores: dict[tuple[str | None, str, PickleRule, str | None, str | None], Store] = {}
 _allocating: tuple[Store, Allocating] | None = None  # guarded by _lock
+# Sessions that a reader of many values keeps open, by address, scope and session; guarded by _lock.
+_held: WeakValueDictionary[tuple[str | None, str, str], Store] = WeakValueDictionary()
 # Replaced as a whole by the process's orchestrator; read at each use of a store.
 _pickle_rule: PickleRule = (None, None)
 
@@ -87,8 +90,32 @@ def session_store(address: str | None, scope: str, session: str, ttl: float | No
     store = scope_store(address, scope)
     if session == SCOPE_SESSION:
         return store
+    if ttl is None and (held := _held_session(store, address, scope, session)) is not None:
+        return held
     # Equal to the store's own default; setting a TTL explicitly costs a lookup of all sessions.
     return store.session(session, ttl=None if ttl == DEFAULT_TTL_SECONDS else ttl)
+
+
+def hold_session(address: str | None, scope: str, session: str) -> Store:
+    """A session that is opened once for many reads: as long as the caller keeps it, :func:`session_store` returns it.
+
+    Opening and closing a session takes two requests to the daemon, which is more than getting a small value does.
+
+    Args, errors: as for :func:`session_store`.
+    """
+    store = session_store(address, scope, session, None)
+    with _lock:
+        _held[address, scope, session] = store
+    return store
+
+
+def _held_session(current: Store, address: str | None, scope: str, session: str) -> Store | None:
+    """Return a session that is held on the current connection; None: there is none."""
+    with _lock:
+        held = _held.get((address, scope, session))
+    if held is None or held.closed or held.instance_id != current.instance_id:
+        return None
+    return held
 
 
 def unshared_store(address: str | None, scope: str, session: str) -> Store:

@@ -156,6 +156,22 @@ def prefetch_values(references: Sequence[Reference], *, address: str | None = No
         )
 
 
+def is_at_hand(reference: Reference, *, address: str | None = None) -> bool:
+    """Whether exactly this value, or a copy of it, is in this host's store.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
+    store = scope_store(address, reference.scope)
+    return (
+        _is_in_store(store, reference)
+        or copy_of(
+            store, reference.id, Life(reference.instance, reference.generation), (reference.scope, reference.session)
+        )
+        is not None
+    )
+
+
 def _elsewhere(store: Store, references: Sequence[Reference]) -> list[tuple[ObjectID, Life]]:
     """What of this is in other stores, and not here as a copy."""
     lives: dict[tuple[ObjectID, Life], None] = {}

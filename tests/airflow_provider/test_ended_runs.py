@@ -5,70 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import entrepot
 import pytest
-from entrepot_airflow.ended_runs import ended_runs, run_of
+from airflow_processes import run_in_airflow
+from entrepot_airflow.ended_runs import ended_runs
+from entrepot_airflow.lifetime.judgement import run_of
 from entrepot_io.scopes import folder_scope
 from entrepot_io.sessions import run_session
-
-# Prologue: an Airflow with its own database, created from its models, which is much faster than running the migrations.
-PROLOGUE = """
-import sys, types
-from datetime import datetime, timedelta, timezone
-from airflow import settings
-from airflow.models.base import Base
-import airflow.models, airflow.models.dagbundle
-from airflow.models.dag import DagModel
-from airflow.models.dagrun import DagRun
-from airflow.utils.session import create_session
-from sqlalchemy import delete, insert, update
-import entrepot
-from entrepot_airflow import session_sweeper
-from entrepot_airflow.configuration import default_scope
-
-airflow.models.import_all_models()
-Base.metadata.create_all(settings.engine)
-SCOPE = default_scope()
-NOW = datetime.now(timezone.utc)
-
-def add(dag, run, state, age=0):
-    with create_session() as session:
-        when = NOW - timedelta(days=age)
-        session.execute(insert(DagRun.__table__).values(
-            dag_id=dag, run_id=run, state=state, run_type="manual", logical_date=None, run_after=when, start_date=when,
-            queued_at=when, log_template_id=None, clear_number=0, updated_at=when,
-        ))
-    name = f"airflow/{dag}/{run}"
-    with entrepot.connect(scope=SCOPE, session=name) as store:
-        store.put(b"x" * 100_000)
-
-def left():
-    with entrepot.connect(scope=SCOPE) as store:
-        return sorted(one.session for one in store.sessions() if one.session)
-
-with create_session() as session:
-    session.execute(insert(airflow.models.dagbundle.DagBundleModel.__table__).values(name="tests", active=True))
-    session.execute(insert(DagModel.__table__).values(dag_id="etl", bundle_name="tests",
-        is_paused=False, is_stale=False, max_active_tasks=1,
-        max_consecutive_failed_dag_runs=0, has_task_concurrency_limits=False))
-"""
-
-
-def run_in_airflow(code: str, daemon: Any, home: Path, **environment: str) -> str:
-    """Run code in an Airflow process with this home directory; returns its output."""
-    process = subprocess.run(
-        [sys.executable, "-c", PROLOGUE + textwrap.dedent(code)],
-        env=os.environ | {"AIRFLOW_HOME": str(home), "ENTREPOT_ADDRESS": daemon.address} | environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert process.returncode == 0, (process.stdout + process.stderr)[-8000:]
-    return process.stdout
 
 
 def test_sessions_name_their_run() -> None:
@@ -107,23 +53,23 @@ def test_values_are_deleted_with_their_run(daemon: Any, tmp_path: Path) -> None:
         add("etl", "cleaned", "success", age=30)
         add("etl", "done", "success")
         add("unknown", "of another installation", "success")
-        assert session_sweeper.sweep_once(succeeded=False) == []
+        assert session_sweeper.sweep_once(LifetimeRules()) == []
         with create_session() as session:  # as REST does it
             run = session.query(DagRun).filter(DagRun.run_id == "deleted").one()
             session.delete(run)
             session.execute(delete(DagRun).where(DagRun.dag_id == "unknown"))
         with entrepot.connect(scope=SCOPE, session="airflow/etl/deleted"):
-            assert session_sweeper.sweep_once(succeeded=False) == [], "somebody reads it"
-        assert session_sweeper.sweep_once(succeeded=False) == ["airflow/etl/deleted"]
+            assert session_sweeper.sweep_once(LifetimeRules()) == [], "somebody reads it"
+        assert session_sweeper.sweep_once(LifetimeRules()) == ["airflow/etl/deleted"]
         from airflow.utils.db_cleanup import run_cleanup
         run_cleanup(clean_before_timestamp=NOW - timedelta(days=7), table_names=["dag_run"], confirm=False,
                     skip_archive=True)
-        assert session_sweeper.sweep_once(succeeded=False) == ["airflow/etl/cleaned"]
+        assert session_sweeper.sweep_once(LifetimeRules()) == ["airflow/etl/cleaned"]
         assert len(left()) == 4, left()
 
         # Where the user says so, values go once their run succeeded and nobody reads them.
-        assert not session_sweeper.drops_finished()
-        assert session_sweeper.sweep_once(succeeded=True) == ["airflow/etl/done"]
+        assert configured_rules().empty
+        assert session_sweeper.sweep_once(LifetimeRules(after_success=0.0)) == ["airflow/etl/done"]
         assert left() == ["airflow/etl/failed", "airflow/etl/kept", "airflow/unknown/of another installation"]
 
         # `entrepot gc` asks the same database.
@@ -149,7 +95,7 @@ def test_the_scheduler_sweeps_without_a_policy(daemon: Any, tmp_path: Path) -> N
         add("etl", "done", "success")
         with create_session() as session:
             session.execute(delete(DagRun).where(DagRun.run_id == "deleted"))
-        assert session_sweeper.drops_finished()
+        assert configured_rules() == LifetimeRules(after_success=0.0)
         session_sweeper.SWEEPER.period = 0.05
         from entrepot_airflow.plugin import EntrepotPlugin, _listeners
         assert _listeners() == [], "tasks and other components have no listener"
@@ -181,7 +127,9 @@ def test_a_sweep_starts_no_store(tmp_path: Path, socket_folder: Path) -> None:
         address = f"unix://{socket_folder}/nobody.sock"
 
     (socket_folder / "run").mkdir(mode=0o700)
-    run_in_airflow("assert session_sweeper.sweep_once(succeeded=True) == []", UnreachableStore, tmp_path)
+    run_in_airflow(
+        "assert session_sweeper.sweep_once(LifetimeRules(after_success=0.0)) == []", UnreachableStore, tmp_path
+    )
     assert not (socket_folder / "nobody.sock").exists()
 
 

@@ -5,16 +5,35 @@ from __future__ import annotations
 from entrepot_io.private_names import PrivateName
 
 _COMMS = "airflow.sdk.execution_time.comms"
+_SEQUENCE = "airflow.sdk.execution_time.lazy_sequence"
 _RUNNER = "airflow.sdk.execution_time.task_runner"
 _TASK_INSTANCE = "airflow.models.taskinstance"
 
 PRIVATE_NAMES = (
+    # --- api_server
+    PrivateName(
+        "airflow.api_fastapi.core_api.security", "requires_access_dag", "api_server: who may see the page of a DAG"
+    ),
+    PrivateName(
+        "airflow.api_fastapi.auth.managers.models.resource_details",
+        "DagAccessEntity.XCOM",
+        "api_server: the right that it takes",
+    ),
     # --- components
     PrivateName(
         "airflow.jobs.job", "Job.job_type", "components: what a listener is given; its kind tells the scheduler"
     ),
     PrivateName("airflow.jobs.scheduler_job_runner", "SchedulerJobRunner.job_type", "components: the scheduler's kind"),
     PrivateName(_RUNNER, "TaskRunnerMarker", "components: what a listener is given in a task's process"),
+    # --- lazy_sequences
+    PrivateName(_SEQUENCE, "LazyXComSequence._xcom_arg", "lazy_sequences: the task whose results a sequence has"),
+    PrivateName(_SEQUENCE, "LazyXComSequence._ti", "lazy_sequences: the run of the task that reads it"),
+    PrivateName(_SEQUENCE, "_XComWrapper", "lazy_sequences: what a backend is given to deserialize an item"),
+    PrivateName(
+        "airflow.sdk.definitions.xcom_arg", "LazyXComSequence", "lazy_sequences: the class whose instances tasks get"
+    ),
+    PrivateName(_COMMS, "GetXComSequenceSlice", "lazy_sequences: requests many entries at once"),
+    PrivateName(_COMMS, "XComSequenceSliceResult", "lazy_sequences: the answer"),
     # --- mapping
     PrivateName(
         "airflow.sdk.definitions.mappedoperator",
@@ -64,6 +83,22 @@ PRIVATE_NAMES = (
     PrivateName("airflow.models.dag", "DagModel.dag_id", "database: which DAGs exist"),
     PrivateName("airflow.models.xcom", "XComModel.set", "database: requests of tasks, answers, and references"),
     PrivateName("airflow.models.dagbag", "DBDagBag.get_dag_for_run", "database: the DAG of a run, as it is serialized"),
+    # --- observation
+    PrivateName("airflow.sdk.observability.stats", "incr", "observation: counters of Airflow's metrics", "3.3"),
+    PrivateName("airflow.sdk.observability.stats", "timing", "observation: durations in them", "3.3"),
+    PrivateName(
+        "airflow.sdk.lineage", "get_hook_lineage_collector", "observation: what lineage is collected from", "3.3"
+    ),
+    PrivateName("airflow.sdk.lineage", "NoOpCollector", "observation: nothing reads what is collected", "3.3"),
+    # --- run_records
+    PrivateName("airflow.models.dagrun", "DagRun.clear_number", "run_records: whether a run was cleared meanwhile"),
+    PrivateName("airflow.models.dagrun", "DagRun.end_date", "run_records: how long ago a run ended"),
+    PrivateName("airflow.models.dagrun", "DagRun.run_after", "run_records: the newest runs of a DAG"),
+    PrivateName(
+        "airflow.models.asset", "AssetEvent.created_dagruns", "run_records: runs that another run's assets started"
+    ),
+    PrivateName("airflow.models.asset", "AssetDagRunQueue.created_at", "run_records: runs that they are to start"),
+    PrivateName("airflow.models.xcom", "XComModel.value", "run_records: the references that XComs have"),
     # --- task_instances
     PrivateName(_TASK_INSTANCE, "TaskInstance.state", "task_instances: what a rerun has to wait for, or may clear"),
     PrivateName(_TASK_INSTANCE, "clear_task_instances", "task_instances: reruns exactly the tasks of a plan"),

@@ -1,0 +1,137 @@
+"""Values in the metrics and in the lineage that Airflow itself reports."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import entrepot
+import pytest
+from entrepot_airflow.assets import convert_asset_to_openlineage
+from recorded_steps import StepResults
+
+DAGS = Path(__file__).with_name("observed_dags.py")
+READER_PLUGIN = """
+from airflow.sdk.lineage import HookLineageReader
+from airflow.plugins_manager import AirflowPlugin
+
+class Reads(AirflowPlugin):
+    name = "reads_lineage"
+    hook_lineage_readers = [HookLineageReader]
+"""
+
+
+@dataclass
+class Collector:
+    """An OpenTelemetry collector: what it was sent."""
+
+    port: int
+    bodies: list[bytes] = field(default_factory=list[bytes])
+
+    def sums(self) -> dict[str, float]:
+        """The last value of each counter, over all its tags."""
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+        values: dict[str, dict[str, float]] = {}
+        for body in self.bodies:
+            request: Any = ExportMetricsServiceRequest()
+            request.ParseFromString(body)
+            for resource in request.resource_metrics:
+                for scope in resource.scope_metrics:
+                    for metric in scope.metrics:
+                        for point in metric.sum.data_points:
+                            tags = str(sorted((tag.key, tag.value.string_value) for tag in point.attributes))
+                            values.setdefault(metric.name, {})[tags] = point.as_int or point.as_double
+                        if metric.WhichOneof("data") != "sum":  # durations
+                            values.setdefault(metric.name, {})
+        return {name: sum(of_tags.values()) for name, of_tags in values.items()}
+
+
+@contextmanager
+def collector() -> Iterator[Collector]:
+    endpoint = Collector(0)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            endpoint.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    endpoint.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield endpoint
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(30)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.exhaustive
+@pytest.mark.timeout(700)
+def test_values_are_in_metrics_and_lineage(
+    run_dags: Callable[..., StepResults], tmp_path: Path, module_daemon: Any
+) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "reads_lineage.py").write_text(READER_PLUGIN)
+    with collector() as metrics:
+        seen = run_dags(
+            DAGS,
+            tmp_path,
+            AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent),
+            AIRFLOW__CORE__PLUGINS_FOLDER=str(tmp_path / "plugins"),
+            AIRFLOW__METRICS__OTEL_ON="True",
+            AIRFLOW__WORKERS__STATE_STORE_BACKEND="entrepot_airflow.state_store.EntrepotStateStoreBackend",
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+            OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"http://127.0.0.1:{metrics.port}/v1/metrics",
+            OTEL_METRIC_EXPORT_INTERVAL="200",
+        ).value("observed")
+    assert seen["state"] == 100_000
+    with entrepot.connect(module_daemon.address, scope="tests") as store:
+        (session,) = [each for each in store.sessions() if each.session.startswith("airflow-state/observed/")]
+        assert session.nbytes >= 100_000
+
+    (made,) = seen["make"]["outputs"].values()
+    assert made["dataset"] == "observed/make/frame"
+    assert made["rows"] == 1000
+    assert [name for name, _ in made["columns"]] == ["number", "text"]
+    assert made["bytes"] > 8000
+    assert seen["make"]["inputs"] == {}
+    ((uri, used),) = [item for item in seen["use"]["inputs"].items() if item[1]["dataset"].endswith("return_value")]
+    assert uri.startswith("entrepot://tests/airflow%2Fobserved%2Fmanual__")
+    assert used["rows"] == 1000
+
+    sums = metrics.sums()
+    assert sums["airflow.entrepot.xcom.write_bytes"] >= 2 * made["bytes"]
+    assert sums["airflow.entrepot.xcom.read_bytes"] >= made["bytes"]
+    assert sums["airflow.entrepot.xcom.inline"] == 2
+    assert {"airflow.entrepot.xcom.write", "airflow.entrepot.xcom.read"} <= sums.keys()
+
+
+def test_datasets_of_openlineage() -> None:
+    pytest.importorskip("openlineage.client", reason="OpenLineage's client is not installed")
+    extra = {"dataset": "etl/load/return_value", "bytes": 80, "rows": 10, "columns": [["x", "int64"]], "output": True}
+    uri = "entrepot://prod/airflow%2Fetl%2Frun/etl/load/return_value"
+    made = convert_asset_to_openlineage(SimpleNamespace(uri=uri, extra=extra), None)
+    assert (made.namespace, made.name) == ("entrepot://prod", "etl/load/return_value")
+    assert [(each.name, each.type) for each in made.facets["schema"].fields] == [("x", "int64")]
+    assert made.outputFacets["outputStatistics"].rowCount == 10
+    assert made.outputFacets["outputStatistics"].size == 80
+    used = convert_asset_to_openlineage(SimpleNamespace(uri=uri, extra=extra | {"output": False}), None)
+    assert used.facets["schema"].fields[0].name == "x"
+    named = convert_asset_to_openlineage(SimpleNamespace(uri="entrepot://prod/-/orders", extra={}), None)
+    assert named.name == "-/orders"
