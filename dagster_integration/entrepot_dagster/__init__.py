@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from entrepot_dagster.hooks import policy_failure_hook as policy_failure_hook
     from entrepot_dagster.hooks import policy_retries as policy_retries
     from entrepot_dagster.io_manager import EntrepotIOManager as EntrepotIOManager
+    from entrepot_dagster.pipes_values import PipesValues as PipesValues
     from entrepot_dagster.pods.k8s_executor import entrepot_k8s_job_executor as entrepot_k8s_job_executor
     from entrepot_dagster.pods.pod_tags import placement_tags as placement_tags
     from entrepot_dagster.rerun import rerun as rerun_failed
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOME = {
     "EntrepotIOManager": "io_manager",
     "EntrepotResource": "resource",
+    "PipesValues": "pipes_values",
     "TieredIOManager": "tiered_io_manager",
     "TypeHandler": "entrepot_dagster.values.typed_inputs",
     "entrepot_k8s_job_executor": "entrepot_dagster.pods.k8s_executor",
@@ -43,6 +45,7 @@ _HOME = {
 __all__ = [
     "EntrepotIOManager",
     "EntrepotResource",
+    "PipesValues",
     "TieredIOManager",
     "TypeHandler",
     "entrepot_k8s_job_executor",
