@@ -16,7 +16,7 @@ class NoDagster:
             raise ModuleNotFoundError(f"no module named {name!r} here", name=name)
 
 
-sys.meta_path.insert(0, NoDagster())  # type: ignore[arg-type]
+sys.meta_path.insert(0, NoDagster())
 
 from dagster_pipes import PipesContext, open_dagster_pipes  # noqa: E402
 from entrepot_dagster import PipesValues  # noqa: E402
