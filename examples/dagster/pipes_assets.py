@@ -6,6 +6,7 @@ dagster dev -f examples/dagster/pipes_assets.py
 # No `from __future__ import annotations`: Dagster uses the annotations of assets as types.
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from dagster import AssetExecutionContext, Definitions, MaterializeResult, PipesSubprocessClient, asset
@@ -22,7 +23,7 @@ def orders() -> pl.DataFrame:
 @asset(deps=[orders])
 def totals(
     context: AssetExecutionContext, pipes: PipesSubprocessClient, entrepot: EntrepotResource
-) -> MaterializeResult:
+) -> MaterializeResult[Any]:
     invocation = pipes.run(
         context=context, command=[sys.executable, str(PROGRAM)], extras=entrepot.pipes_extras(context)
     )

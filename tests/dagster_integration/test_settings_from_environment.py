@@ -107,6 +107,6 @@ def test_values_are_checked_where_they_are_known(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InvalidArgument, match="background must be true or false, not 'perhaps'"):
         TieredIOManager(store=EntrepotIOManager(), durable=FilesystemIOManager(), background="perhaps")
     with pytest.raises(ValidationError, match="preview_rows"):
-        EntrepotIOManager(**{"preview_rows": "many"})
+        EntrepotIOManager(preview_rows="many")
     monkeypatch.setenv(VARIABLE, "perhaps")
     assert "allocate must be true or false, not 'perhaps'" in refusal(EntrepotIOManager(allocate=EnvVar(VARIABLE)))
