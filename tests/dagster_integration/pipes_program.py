@@ -48,10 +48,6 @@ def output(values: PipesValues, pipes: PipesContext) -> None:
     values.put(bytes(100_000))
 
 
-def nothing(values: PipesValues, pipes: PipesContext) -> None:
-    """Put no output."""
-
-
 if __name__ == "__main__":
     with open_dagster_pipes() as opened:
         globals()[sys.argv[1]](PipesValues(opened), opened)

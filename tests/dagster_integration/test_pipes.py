@@ -28,6 +28,7 @@ from dagster import (
 from dagster._core.errors import DagsterPipesExecutionError
 from entrepot.errors import InvalidArgument, InvalidReference, ObjectNotFound, VersionMismatch
 from entrepot_dagster import EntrepotIOManager, EntrepotResource, PipesValues
+from entrepot_dagster.pipes_task import op_output
 from entrepot_io.external_task import ExternalTask, OutputSlot
 
 pytestmark = [pytest.mark.usefixtures("own_store"), pytest.mark.slow]
@@ -78,20 +79,13 @@ def metadata_of(instance: DagsterInstance, name: str) -> dict[str, Any]:
     return {label: entry.value for label, entry in event.asset_materialization.metadata.items()}
 
 
-@pytest.mark.parametrize("scope", [None, "mine"])
-def test_a_process_without_dagster_reads_and_writes_assets(
-    scope: str | None, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MY_SCOPE", "mine")
-    settings = {} if scope is None else {"scope": EnvVar("MY_SCOPE")}
-    result = materialize([numbers, doubled, total], instance=instance, resources=resources(**settings))
+def test_a_process_without_dagster_reads_and_writes_assets(instance: DagsterInstance) -> None:
+    result = materialize([numbers, doubled, total], instance=instance, resources=resources())
     assert result.output_for_node("total") == 1000 * 999
     metadata = metadata_of(instance, "doubled")
     assert metadata["entrepot/bytes"] == 8000
     assert metadata["entrepot/reference"]["key"] == "asset:doubled"
     assert (metadata["entrepot/type"], metadata["by"]) == ("mine", "the program")  # what the program says counts
-    if scope is not None:
-        assert metadata["entrepot/reference"]["scope"] == scope
 
 
 @asset(name="numbers", partitions_def=PARTS)
@@ -127,14 +121,16 @@ def two(context: AssetExecutionContext, pipes: PipesSubprocessClient, entrepot: 
     yield from run_program("both", context, pipes, entrepot.pipes_extras(context)).get_results()
 
 
-def test_a_step_with_several_assets(instance: DagsterInstance) -> None:
-    assert materialize([two], instance=instance, resources=resources()).success
+def test_a_step_with_several_assets(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SCOPE", "mine")
+    settings = {"scope": EnvVar("MY_SCOPE")}
+    assert materialize([two], instance=instance, resources=resources(**settings)).success
     event = instance.get_latest_materialization_event(AssetKey(["shop", "left"]))
     assert event is not None
     assert metadata_of(instance, "right")["entrepot/reference"]["key"] == "asset:right"
     # A subset: the program is told of these assets alone.
-    assert materialize([two], selection=["right"], instance=instance, resources=resources()).success
-    with entrepot.connect(scope=metadata_of(instance, "right")["entrepot/reference"]["scope"]) as store:
+    assert materialize([two], selection=["right"], instance=instance, resources=resources(**settings)).success
+    with entrepot.connect(scope="mine") as store:
         assert store.get(store.derive("asset:shop/left")) == [1]
         assert store.get(store.derive("asset:right")) == [0]
 
@@ -162,11 +158,6 @@ def length(values: bytes) -> int:
     return len(values)
 
 
-@op
-def forgotten(context: OpExecutionContext, pipes: PipesSubprocessClient, entrepot: EntrepotResource) -> Any:
-    return entrepot.pipes_output(run_program("nothing", context, pipes, entrepot.pipes_extras(context)))
-
-
 def test_an_op_returns_what_its_process_has_put(instance: DagsterInstance) -> None:
     @job(resource_defs=resources())
     def measure() -> None:
@@ -176,13 +167,10 @@ def test_an_op_returns_what_its_process_has_put(instance: DagsterInstance) -> No
     assert result.output_for_node("length") == 100_000
 
 
-def test_an_op_whose_process_puts_nothing_fails(instance: DagsterInstance) -> None:
-    @job(resource_defs=resources())
-    def forget() -> None:
-        forgotten()
-
-    with pytest.raises(ObjectNotFound, match="has put no output 'result'"):
-        forget.execute_in_process(instance=instance)
+def test_an_op_whose_process_has_put_nothing_fails() -> None:
+    for messages in ([], [{"entrepot": {"output": "another"}}], ["a message of another kind"]):
+        with pytest.raises(ObjectNotFound, match="has put no output 'result'"):
+            op_output(messages, "result")
 
 
 class Pipes:
