@@ -25,8 +25,8 @@ def definitions(name: str) -> Definitions:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: Definitions = module.defs
-    return found
+    defs: Definitions = module.defs
+    return defs
 
 
 def run(defs: Definitions, job: str, **options: Any) -> ExecuteInProcessResult:

@@ -120,16 +120,16 @@ def test_the_hook_says_nothing_of_other_failures(instance: DagsterInstance) -> N
 
 
 def test_the_sensor_explains_a_run_and_tells_someone(instance: DagsterInstance) -> None:
-    told: list[tuple[str, list[StepFailure]]] = []
+    reports: list[tuple[str, list[StepFailure]]] = []
 
     def on_failure(context: RunFailureSensorContext, failures: list[StepFailure]) -> None:
-        told.append((context.dagster_run.job_name, failures))
+        reports.append((context.dagster_run.job_name, failures))
 
     run_id = run_failed(losing, instance)
     sensor = store_failure_sensor(on_failure, name="tell")
     assert sensor.name == "tell"
     assert evaluate(sensor, run_id, instance) is None
-    ((name, (failure,)),) = told
+    ((name, (failure,)),) = reports
     assert (name, failure.step_key, failure.error) == ("losing", "read", "ObjectLost")
     assert f"entrepot: {failure}" in engine_events(instance, run_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,16 +73,20 @@ def test_assets_are_found_and_deleted(instance: DagsterInstance) -> None:
         assert not resources.io_manager.delete(context)
 
 
+@pytest.mark.skipif(
+    "asset_partitions_def" not in inspect.signature(build_output_context).parameters,
+    reason="this version of Dagster builds no contexts of partitions",
+)
 def test_partitions_are_found_and_deleted(instance: DagsterInstance) -> None:
     materialize([parts], partition_key="a", instance=instance, resources={"io_manager": EntrepotIOManager()})
-    one = build_output_context(asset_key=AssetKey("parts"), partition_key="a", asset_partitions_def=PARTS)
+    stored = build_output_context(asset_key=AssetKey("parts"), partition_key="a", asset_partitions_def=PARTS)
     other = build_output_context(asset_key=AssetKey("parts"), partition_key="b", asset_partitions_def=PARTS)
     with build_resources({"io_manager": EntrepotIOManager()}, instance=instance) as resources:
-        assert resources.io_manager.has_output(one)
+        assert resources.io_manager.has_output(stored)
         assert not resources.io_manager.has_output(other)
         assert not resources.io_manager.delete(other)
-        assert resources.io_manager.delete(one)
-        assert not resources.io_manager.has_output(one)
+        assert resources.io_manager.delete(stored)
+        assert not resources.io_manager.has_output(stored)
 
 
 def test_outputs_of_ops_are_found_and_deleted(instance: DagsterInstance) -> None:

@@ -71,7 +71,8 @@ def test_every_field_of_the_io_manager_is_tried_above() -> None:
     [("address", "unix:///somewhere.sock"), ("scope", "mine"), ("session", "tables"), ("session_ttl", "12h")],
 )
 def test_settings_of_the_resource(field: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    resource = EntrepotResource(**{field: EnvVar(VARIABLE)})
+    settings: dict[str, Any] = {field: EnvVar(VARIABLE)}
+    resource = EntrepotResource(**settings)
     monkeypatch.setenv(VARIABLE, text)
     assert getattr(opened(resource), field) == text
 

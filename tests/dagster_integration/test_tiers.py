@@ -264,13 +264,13 @@ def test_a_reader_waits_for_what_is_still_written(instance: DagsterInstance) -> 
 
 
 @op
-def one() -> int:
+def first() -> int:
     return 1
 
 
 @op
-def plus(one: int) -> int:
-    return one + 1
+def plus(first: int) -> int:
+    return first + 1
 
 
 def test_outputs_of_ops_are_written_at_once(instance: DagsterInstance) -> None:
@@ -278,14 +278,14 @@ def test_outputs_of_ops_are_written_at_once(instance: DagsterInstance) -> None:
 
     @job(resource_defs=in_background(disk))
     def small() -> None:
-        plus(one())
+        plus(first())
 
     disk.error = OSError("no space left")
     with pytest.raises(OSError, match="no space left"):
         small.execute_in_process(instance=instance)
     disk.error = None
     assert small.execute_in_process(instance=instance).output_for_node("plus") == 2
-    assert disk.values["one/result"] == 1
+    assert disk.values["first/result"] == 1
 
 
 def test_an_output_that_only_the_durable_tier_has_is_written_at_once(

@@ -96,9 +96,9 @@ def loaded(server: WebServer) -> Any:
 
 def materializations(server: WebServer, asset: str) -> dict[str | None, dict[str, Any]]:
     """Metadata of an asset's last materializations, by partition."""
-    found = server.query(METADATA, key={"path": [asset]})["assetOrError"].get("assetMaterializations", [])
+    latest = server.query(METADATA, key={"path": [asset]})["assetOrError"].get("assetMaterializations", [])
     by_partition: dict[str | None, dict[str, Any]] = {}
-    for each in found:  # the latest first
+    for each in latest:  # the latest first
         by_partition.setdefault(each["partition"], {entry["label"]: entry for entry in each["metadataEntries"]})
     return by_partition
 
