@@ -76,7 +76,7 @@ test-fast: cpp-tests  ## C++ unit tests without sanitizers, and Python tests tha
 test: build $(VENV2)/.developed .venv-plasma-client/.synced  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
-test-exhaustive: cpp-tests $(ENVIRONMENTS) .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, nine other environments, whole benchmark runs
+test-exhaustive: cpp-tests $(ENVIRONMENTS) .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, eleven other environments, whole benchmark runs
 	@$(PY) tools/run_tests.py exhaustive --begin-within $(BEGIN_WITHIN)
 
 test-full: environments test test-exhaustive  ## `make test`, `make test-exhaustive`, every fault on every orchestrator, every process held at every step, the chart with Helm

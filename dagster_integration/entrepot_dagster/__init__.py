@@ -17,9 +17,13 @@ from entrepot.lazy_imports import lazy_names
 from entrepot_dagster.compat.library import register_library
 
 if TYPE_CHECKING:
+    from entrepot_dagster.failure_reports import StepFailure as StepFailure
+    from entrepot_dagster.failure_reports import store_failure_hook as store_failure_hook
+    from entrepot_dagster.failure_reports import store_failure_sensor as store_failure_sensor
     from entrepot_dagster.hooks import policy_failure_hook as policy_failure_hook
     from entrepot_dagster.hooks import policy_retries as policy_retries
     from entrepot_dagster.io_manager import EntrepotIOManager as EntrepotIOManager
+    from entrepot_dagster.pipes_values import PipesValues as PipesValues
     from entrepot_dagster.pods.k8s_executor import entrepot_k8s_job_executor as entrepot_k8s_job_executor
     from entrepot_dagster.pods.pod_tags import placement_tags as placement_tags
     from entrepot_dagster.rerun import rerun as rerun_failed
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 _HOME = {
     "EntrepotIOManager": "io_manager",
     "EntrepotResource": "resource",
+    "PipesValues": "pipes_values",
+    "StepFailure": "failure_reports",
     "TieredIOManager": "tiered_io_manager",
     "TypeHandler": "entrepot_dagster.values.typed_inputs",
     "entrepot_k8s_job_executor": "entrepot_dagster.pods.k8s_executor",
@@ -39,10 +45,14 @@ _HOME = {
     "policy_retries": "hooks",
     "policy_sensors": "sensors",
     "rerun_failed": "rerun:rerun",
+    "store_failure_hook": "failure_reports",
+    "store_failure_sensor": "failure_reports",
 }
 __all__ = [
     "EntrepotIOManager",
     "EntrepotResource",
+    "PipesValues",
+    "StepFailure",
     "TieredIOManager",
     "TypeHandler",
     "entrepot_k8s_job_executor",
@@ -51,6 +61,8 @@ __all__ = [
     "policy_retries",
     "policy_sensors",
     "rerun_failed",
+    "store_failure_hook",
+    "store_failure_sensor",
 ]
 
 __version__ = "0.1.0"

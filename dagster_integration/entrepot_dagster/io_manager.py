@@ -24,14 +24,14 @@ from entrepot.errors import ObjectNotFound
 from entrepot_io.connections import make_values_in_store, session_store
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
-from entrepot_io.settings import Settings, copy_mode, reserve_setting, resolve
+from entrepot_io.settings import Settings, copy_mode, reserve_setting, resolve, switch
 from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, prefetch_values, put_value
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.step_reservations import StepReservations
-from entrepot_dagster.values.deferred_settings import environment_variable, unless_deferred
+from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
 from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
 from entrepot_dagster.values.output_metadata import partitions_metadata, reference_metadata, table_metadata
@@ -59,11 +59,11 @@ class EntrepotIOManager(ConfigurableIOManager):
     copy_mode: str | None = Field(
         default=None, alias="copy", description="Copy mode for reading inputs: never (read-only), on_write or always."
     )
-    # A number or a string such as "24h"; Dagster's configuration has no such type.
+    # A number or a string such as "24h", and below a boolean or an EnvVar; Dagster's configuration has no such types.
     session_ttl_seconds: Any = Field(
         default=None, description="How long a run's outputs are kept after their last use; unset: 24 hours."
     )
-    allocate: bool | None = Field(
+    allocate: Any = Field(
         default=None,
         description="Whether NumPy and Arrow make steps' large values in the store; unset: ENTREPOT_ALLOCATE, else no.",
     )
@@ -95,12 +95,11 @@ class EntrepotIOManager(ConfigurableIOManager):
             PolicyError: the policy is invalid; the message has file and line.
             InvalidArgument: the policy file does not exist, or a setting is out of range.
         """
-        ttl = data.get("session_ttl_seconds")
-        if isinstance(ttl, Mapping):  # Dagster's representation of an EnvVar in a field with several types
-            data["session_ttl_seconds"] = environment_variable(str(ttl.get("env")))
+        read_deferred(data, "session_ttl_seconds", "allocate")
         super().__init__(**data)
         copy_mode(unless_deferred(self.copy_mode))
         parse_ttl(unless_deferred(self.session_ttl_seconds))
+        switch("allocate", unless_deferred(self.allocate))
         reserve_setting(unless_deferred(self.reserve))
         if self._has_policy() and not isinstance(self.policy, EnvVar):  # an EnvVar's value is known only in a step
             from entrepot_policy import find_policy
@@ -154,9 +153,9 @@ class EntrepotIOManager(ConfigurableIOManager):
             register_deployment(self._instance, session_store(settings.address, settings.scope, SCOPE_SESSION, None))
         is_partition = context.has_asset_key and context.has_asset_partitions
         if is_partition and len(context.asset_partition_keys) > 1:
-            metadata = self._write_partitions(context, obj, settings)
+            metadata: dict[str, Any] = self._write_partitions(context, obj, settings)
         else:
-            reference, policy_metadata = self._write(context, self._key_of_output(context), obj, settings)
+            reference, policy_metadata = self._write(context, self._keys_of_output(context)[0], obj, settings)
             metadata = {
                 **reference_metadata(reference),
                 **table_metadata(obj, self.preview_rows, is_partition=is_partition),
@@ -277,7 +276,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         """Return handlers for types of your own; override this."""
         return ()
 
-    def get_metadata(self, context: OutputContext, obj: Any) -> Mapping[str, MetadataValue[Any]]:
+    def get_metadata(self, context: OutputContext, obj: Any) -> Mapping[str, Any]:
         """Return more metadata of an output, as with ``UPathIOManager``; override this.
 
         Args:
@@ -287,31 +286,31 @@ class EntrepotIOManager(ConfigurableIOManager):
         return {}
 
     def has_output(self, context: OutputContext) -> bool:
-        """Return whether an output is in the store.
+        """Return whether an output is in the store; of several partitions, whether all are.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
         """
-        output_key = self._key_of_output(context)
-        return key_exists(self._store(output_key, self._settings()), output_key.key)
+        settings = self._settings()
+        return all(key_exists(self._store(each, settings), each.key) for each in self._keys_of_output(context))
 
     def delete(self, context: OutputContext) -> bool:
-        """Delete an output from the store; return whether it was there. Dagster does not call this: for your code.
+        """Delete an output, or all of its partitions, from the store; return whether anything was there.
+
+        Dagster does not call this: for your code.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
         """
-        output_key = self._key_of_output(context)
-        return delete_by_key(self._store(output_key, self._settings()), output_key.key)
+        settings = self._settings()
+        deleted = [delete_by_key(self._store(each, settings), each.key) for each in self._keys_of_output(context)]
+        return any(deleted)
 
-    def _key_of_output(self, context: OutputContext) -> OutputKey:
+    def _keys_of_output(self, context: OutputContext) -> list[OutputKey]:
         if not context.has_asset_key:
-            return key_of_output(context.get_identifier())
-        path = context.asset_key.path
-        if not context.has_asset_partitions:
-            return self._key_of_asset(path, None)
-        partitions = context.asset_partition_keys
-        return self._key_of_asset(path, partitions[0])
+            return [key_of_output(context.get_identifier())]
+        partitions: Sequence[str | None] = context.asset_partition_keys if context.has_asset_partitions else [None]
+        return [self._key_of_asset(context.asset_key.path, partition) for partition in partitions]
 
     def _key_of_asset(self, path: Sequence[str], partition: str | None) -> OutputKey:
         return key_of_asset(self._instance, path, partition, explicit_scope=self._settings().scope is not None)

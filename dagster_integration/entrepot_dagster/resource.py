@@ -1,17 +1,20 @@
 """The resource: a session of the store, for assets and ops that use objects by name, collections or streams."""
 
 # Annotations are not postponed here: Dagster looks at those of the class's fields.
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Union
 
 from dagster import ConfigurableResource, DagsterInstance, InitResourceContext
-from entrepot_io.connections import session_store
+from entrepot_io.connections import scope_store, session_store
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
 from entrepot_io.settings import resolve
+from entrepot_io.values import get_value
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.values.keys import default_scope
 
 if TYPE_CHECKING:
+    from dagster import AssetExecutionContext, OpExecutionContext, PipesClientCompletedInvocation
     from entrepot import Store
 
 
@@ -56,3 +59,57 @@ class EntrepotResource(ConfigurableResource[Any]):
         scope = settings.scope or default_scope(self._instance)
         name = self.session if session is None else session
         return session_store(settings.address, scope, name, parse_ttl(self.session_ttl))
+
+    def pipes_extras(
+        self, context: Union["AssetExecutionContext", "OpExecutionContext"], extras: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the ``extras`` of a Pipes client, by which its external process reads and writes objects.
+
+            @asset(deps=[orders])
+            def totals(context: AssetExecutionContext, pipes: PipesSubprocessClient, entrepot: EntrepotResource):
+                extras = entrepot.pipes_extras(context)
+                return pipes.run(context=context, command=["python", "totals.py"], extras=extras).get_results()
+
+        The process gets and puts values by ``PipesValues``; what it puts is the asset, which the IO manager reads in
+        downstream steps.
+
+        Args:
+            context: of the step.
+            extras: others for the process.
+
+        Raises:
+            InvalidReference: the event log holds a damaged one.
+            StoreUnavailable: nothing answers at the store's address.
+        """
+        from entrepot_dagster.pipes_task import external_task
+        from entrepot_dagster.pipes_values import EXTRA
+
+        settings = resolve(address=self.address, scope=self.scope)
+        scope = settings.scope or default_scope(context.instance)
+        task = external_task(
+            context,
+            address=settings.address or str(scope_store(None, scope).address),
+            scope=scope,
+            explicit_scope=settings.scope is not None,
+            session_ttl=settings.session_ttl,
+        )
+        return {**(extras or {}), EXTRA: task.to_dict()}
+
+    def pipes_output(self, invocation: "PipesClientCompletedInvocation", output: str = "result") -> Any:
+        """Return what the external process has put as an op's output: a view of the store's memory.
+
+        The IO manager then stores it once more, under the op's own key, without copying its bytes.
+
+        Args:
+            invocation: as returned by the Pipes client's ``run``.
+            output: name of the output.
+
+        Raises:
+            ObjectNotFound: the process has put none.
+            ObjectLost: it is no longer in the store.
+            StoreUnavailable: the store cannot be reached.
+        """
+        from entrepot_dagster.pipes_task import op_output
+
+        reference = op_output(invocation.get_custom_messages(), output)
+        return get_value(reference, address=resolve(address=self.address).address)

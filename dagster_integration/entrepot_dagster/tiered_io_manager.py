@@ -2,20 +2,20 @@
 
 An output takes this way::
 
-    handle_output --> (store) --> (store and durable)      synchronously; or
-                  --> (store) --pending--> (store and durable)     in the background, until the step's end
+    handle_output --> (store) --> (store and durable)      at once; or, an asset in the background,
+                  --> (store) --pending--> (store and durable)
+                                       --> (store), and an observation of the asset says why
 
 ``load_input`` reads from the store, and from the durable tier what the store does not have.
 """
 
 # Annotations are not postponed here: Dagster looks at those of the class's fields.
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from typing import Any
 
 from dagster import (
     ConfigurableIOManager,
+    DagsterInstance,
     InitResourceContext,
     InputContext,
     IOManager,
@@ -24,9 +24,12 @@ from dagster import (
     ResourceDependency,
 )
 from entrepot.errors import ObjectDropped, ObjectLost, ObjectNotFound, StoreFull, StoreUnavailable
+from entrepot_io.settings import switch
 from pydantic import Field, PrivateAttr
 
+from entrepot_dagster.background_writes import PENDING, STATE, WRITE, BackgroundWrites, missing_durable_copy
 from entrepot_dagster.io_manager import EntrepotIOManager
+from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
 
 # What the durable tier makes up for.
 _MISSING = (ObjectNotFound, ObjectLost, ObjectDropped, StoreUnavailable)
@@ -45,14 +48,34 @@ class TieredIOManager(ConfigurableIOManager):
 
     store: ResourceDependency[EntrepotIOManager]
     durable: ResourceDependency[IOManager]
-    background: bool = Field(
+    # A boolean or an EnvVar; Dagster's configuration has no such type.
+    background: Any = Field(
         default=False,
-        description="Whether the durable tier is written while the step goes on; its process waits at its end, and an "
-        "error is then one of the process, not of the output.",
+        description="Whether assets are written to the durable tier while the step goes on; an observation of the "
+        "asset then says when that was done, or why it failed. Outputs of ops are always written at once.",
     )
 
-    _pending: list[Future[None]] = PrivateAttr(default_factory=list)
-    _writer: ThreadPoolExecutor | None = PrivateAttr(default=None)
+    _instance: DagsterInstance | None = PrivateAttr(default=None)
+    _writes: BackgroundWrites = PrivateAttr(default_factory=BackgroundWrites)
+
+    def __init__(self, **data: Any) -> None:
+        """Check the settings.
+
+        Raises:
+            InvalidArgument: ``background`` is neither true nor false.
+        """
+        read_deferred(data, "background")
+        super().__init__(**data)
+        switch("background", unless_deferred(self.background))
+
+    @property
+    def in_background(self) -> bool:
+        """Whether assets are written to the durable tier in the background."""
+        return switch("background", self.background)
+
+    def setup_for_execution(self, context: InitResourceContext) -> None:
+        """Learn which instance this is: its event log says what the durable tier has."""
+        self._instance = context.instance
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to both tiers.
@@ -62,47 +85,75 @@ class TieredIOManager(ConfigurableIOManager):
         Raises:
             what the durable IO manager raises; what the store raises otherwise.
         """
+        in_store = True
         try:
             self.store.handle_output(context, obj)
         except (StoreFull, StoreUnavailable) as error:
+            in_store = False
             context.log.warning(f"Entrepot: the output is in the durable tier only: {error}")
-        store_metadata = dict(context.consume_logged_metadata())
-        if self.background:
-            if self._writer is None:
-                self._writer = ThreadPoolExecutor(1, thread_name_prefix="entrepot-durable")
+        metadata: dict[str, MetadataValue[Any]] = dict(context.consume_logged_metadata())
+        instance = self._instance
+        # Whether what an op has written is in the durable tier could not be known afterwards: it has no observations.
+        if in_store and self.in_background and context.has_asset_key and instance is not None:
             # On a context of its own: what it adds comes too late for the event of this one.
-            self._pending.append(self._writer.submit(self.durable.handle_output, copy(context), obj))
-            durable_metadata: Mapping[str, MetadataValue[Any]] = {}
+            own_context = copy(context)
+            write_id = self._writes.begin(context, instance, lambda: self.durable.handle_output(own_context, obj))
+            metadata |= {STATE: MetadataValue.text(PENDING), WRITE: MetadataValue.text(write_id)}
         else:
             self.durable.handle_output(context, obj)
-            durable_metadata = context.consume_logged_metadata()
-        context.add_output_metadata(store_metadata | dict(durable_metadata))
+            metadata |= context.consume_logged_metadata()
+        context.add_output_metadata(metadata)
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input from the store, or from the durable tier if the store does not have it.
 
         Raises:
+            ObjectLost: neither has it: the durable tier was not written, and may have an older value.
             what the durable IO manager raises, with the store's error as its cause.
         """
         try:
             return self.store.load_existing(context)
         except _MISSING as missing:
-            context.log.info(f"Entrepot: reading {context.get_identifier()} from the durable tier: {missing}")
+            self._check_durable(context, missing)
+            # Older versions of Dagster know no identifier of an asset outside of its own run.
+            subject = context.asset_key.to_user_string() if context.has_asset_key else context.get_identifier()
+            context.log.info(f"Entrepot: reading {subject} from the durable tier: {missing}")
             try:
                 return self.durable.load_input(context)
             except Exception as error:
                 raise error from missing
 
+    def has_output(self, context: OutputContext) -> bool:
+        """Return whether an output is in the store, or in a durable tier that can tell, as ``UPathIOManager`` can.
+
+        Raises:
+            what the durable IO manager raises.
+        """
+        try:
+            if self.store.has_output(context):
+                return True
+        except StoreUnavailable:
+            pass  # what counts then is the durable tier
+        in_durable = getattr(self.durable, "has_output", None)
+        return in_durable is not None and bool(in_durable(context))
+
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         """Wait for what is written in the background.
 
         Raises:
-            what the durable IO manager has raised.
+            DurableWriteFailed: some of it could not be written.
         """
-        if self._writer is None:
+        self._writes.finish()
+
+    def _check_durable(self, context: InputContext, missing: Exception) -> None:
+        if not context.has_asset_key or self._instance is None:
             return
-        self._writer.shutdown()
-        self._writer = None
-        pending, self._pending = self._pending, []
-        for write in pending:
-            write.result()
+        partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
+        for partition in partitions:
+            reason = missing_durable_copy(self._instance, context.asset_key, partition, self._writes)
+            if reason is not None:
+                subject = context.asset_key.to_user_string() + ("" if partition is None else f" ({partition})")
+                raise ObjectLost(
+                    f"the store has lost {subject}, and the durable tier does not have its last value ({reason}): "
+                    "materialize it again"
+                ) from missing

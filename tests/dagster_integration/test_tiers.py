@@ -2,22 +2,34 @@
 
 # Annotations are not postponed here: Dagster looks at those of assets.
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from dagster import (
+    AssetExecutionContext,
     AssetIn,
     AssetKey,
+    AssetMaterialization,
+    AssetObservation,
     DagsterInstance,
     FilesystemIOManager,
+    InputContext,
+    IOManager,
+    MetadataValue,
     Output,
+    OutputContext,
     StaticPartitionsDefinition,
     asset,
+    build_output_context,
+    build_resources,
+    job,
     materialize,
+    op,
 )
-from entrepot.errors import ObjectNotFound
+from entrepot.errors import ObjectLost, ObjectNotFound
 from entrepot_dagster import EntrepotIOManager, TieredIOManager
 from entrepot_io.connections import close_all, session_store
 from entrepot_io.reference import Reference
@@ -117,3 +129,183 @@ def test_a_missing_partition_is_looked_for_in_the_durable_tier(instance: Dagster
     lose(instance, "part")
     result = materialize([part, parts], selection=[parts], instance=instance, resources=resources)
     assert result.output_for_node("parts") == {"a": 7, "b": 7}
+
+
+# --- in the background
+
+
+class Disk(IOManager):
+    """A durable tier that may fail, and that may wait until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.error: Exception | None = None
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        assert self.go_on.wait(60)
+        if self.error is not None:
+            raise self.error
+        self.values[self._key(context)] = obj
+
+    def load_input(self, context: InputContext) -> Any:
+        return self.values[self._key(context)]
+
+    def _key(self, context: OutputContext | InputContext) -> str:
+        return context.asset_key.to_user_string() if context.has_asset_key else "/".join(context.get_identifier()[1:])
+
+
+def in_background(disk: Disk) -> dict[str, Any]:
+    return {"io_manager": TieredIOManager(store=EntrepotIOManager(), durable=disk, background=True)}
+
+
+@asset
+def slow() -> list[int]:
+    return [VERSION[0]]
+
+
+@asset
+def reader(slow: list[int]) -> int:
+    return slow[0]
+
+
+VERSION = [0]
+
+
+def observation_of(instance: DagsterInstance, name: str) -> AssetObservation:
+    observation = instance.fetch_observations(AssetKey(name), limit=1).records[0].event_log_entry.asset_observation
+    assert observation is not None
+    return observation
+
+
+def test_what_is_written_in_the_background_is_observed(instance: DagsterInstance) -> None:
+    disk = Disk()
+    assert materialize([slow], instance=instance, resources=in_background(disk)).success
+    metadata, observation = metadata_of(instance, "slow"), observation_of(instance, "slow")
+    assert metadata["entrepot/durable_tier"].value == "pending: written in the background"
+    assert observation.metadata["entrepot/durable_tier"].value == "written"
+    assert observation.metadata["entrepot/durable_write"] == metadata["entrepot/durable_write"]
+    lose(instance, "slow")
+    result = materialize([slow, reader], selection=[reader], instance=instance, resources=in_background(disk))
+    assert result.output_for_node("reader") == VERSION[0]
+
+
+def test_an_older_value_never_replaces_one_that_was_not_written(instance: DagsterInstance) -> None:
+    disk = Disk()
+    VERSION[0] = 1
+    assert materialize([slow], instance=instance, resources=in_background(disk)).success
+    disk.error = OSError("no space left")
+    VERSION[0] = 2
+    materialize([slow], instance=instance, resources=in_background(disk), raise_on_error=False)
+    observation = observation_of(instance, "slow")
+    assert observation.metadata["entrepot/durable_tier"].value == "failed: OSError: no space left"
+    assert "no space left" in (observation.description or "")
+    # The store has it, so it is read.
+    both = [slow, reader]
+    result = materialize(both, selection=[reader], instance=instance, resources=in_background(disk))
+    assert result.output_for_node("reader") == 2
+    lose(instance, "slow")
+    with pytest.raises(ObjectLost, match=r"does not have its last value \(failed: OSError: no space left\)"):
+        materialize(both, selection=[reader], instance=instance, resources=in_background(disk))
+    # Written once more, at once: the durable tier has it.
+    disk.error = None
+    at_once = {"io_manager": TieredIOManager(store=EntrepotIOManager(), durable=disk)}
+    assert materialize([slow], instance=instance, resources=at_once).success
+    lose(instance, "slow")
+    result = materialize(both, selection=[reader], instance=instance, resources=in_background(disk))
+    assert result.output_for_node("reader") == 2
+
+
+def test_a_failure_is_in_the_runs_log(instance: DagsterInstance) -> None:
+    disk = Disk()
+    disk.error = OSError("no space left")
+    result = materialize([slow], instance=instance, resources=in_background(disk), raise_on_error=False)
+    messages = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert any("slow is in the store, but was not written to the durable tier" in message for message in messages)
+
+
+def test_a_process_that_was_killed_leaves_no_durable_copy(instance: DagsterInstance) -> None:
+    disk = Disk()
+    assert materialize([slow], instance=instance, resources=in_background(disk)).success
+    metadata = {
+        name: entry for name, entry in metadata_of(instance, "slow").items() if name != "entrepot/durable_write"
+    }
+    # What another process's materialization looks like if it was killed: its write has no observation.
+    killed = AssetMaterialization(
+        AssetKey("slow"), metadata={**metadata, "entrepot/durable_write": MetadataValue.text("f" * 32)}
+    )
+    instance.report_runless_asset_event(killed)
+    lose(instance, "slow")
+    with pytest.raises(ObjectLost, match="the process that wrote it in the background ended before it had"):
+        materialize([slow, reader], selection=[reader], instance=instance, resources=in_background(disk))
+
+
+@asset
+def lost_at_once(context: AssetExecutionContext, slow: list[int]) -> int:
+    return slow[0]
+
+
+class Losing(EntrepotIOManager):
+    """A store that loses what it is asked for."""
+
+    def load_existing(self, context: InputContext) -> Any:
+        raise ObjectLost("lost by the test")
+
+
+def test_a_reader_waits_for_what_is_still_written(instance: DagsterInstance) -> None:
+    disk = Disk()
+    disk.go_on.clear()
+    resources = {"io_manager": TieredIOManager(store=Losing(), durable=disk, background=True)}
+    # The reader is in the same process as the write, which goes on only while the reader waits for it.
+    threading.Timer(0.2, disk.go_on.set).start()
+    result = materialize([slow, lost_at_once], instance=instance, resources=resources)
+    assert result.output_for_node("lost_at_once") == VERSION[0]
+
+
+@op
+def first() -> int:
+    return 1
+
+
+@op
+def plus(first: int) -> int:
+    return first + 1
+
+
+def test_outputs_of_ops_are_written_at_once(instance: DagsterInstance) -> None:
+    disk = Disk()
+
+    @job(resource_defs=in_background(disk))
+    def small() -> None:
+        plus(first())
+
+    disk.error = OSError("no space left")
+    with pytest.raises(OSError, match="no space left"):
+        small.execute_in_process(instance=instance)
+    disk.error = None
+    assert small.execute_in_process(instance=instance).output_for_node("plus") == 2
+    assert disk.values["first/result"] == 1
+
+
+def test_an_output_that_only_the_durable_tier_has_is_written_at_once(
+    instance: DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_all()
+    monkeypatch.setenv("ENTREPOT_ADDRESS", f"unix://{tmp_path}/nothing.sock")
+    disk = Disk()
+    disk.error = OSError("no space left")
+    with pytest.raises(OSError, match="no space left"):
+        materialize([slow], instance=instance, resources=in_background(disk))
+
+
+def test_whether_either_tier_has_an_output(instance: DagsterInstance, tmp_path: Path) -> None:
+    files = FilesystemIOManager(base_dir=str(tmp_path / "files"))
+    tiered = TieredIOManager(store=EntrepotIOManager(), durable=files)
+    with build_resources({"io_manager": tiered}, instance=instance) as opened:
+        context = build_output_context(asset_key=AssetKey("numbers"))
+        assert not opened.io_manager.has_output(context)
+        materialize([numbers], instance=instance, resources={"io_manager": tiered})
+        assert opened.io_manager.has_output(context)
+        lose(instance, "numbers")
+        assert not opened.io_manager.store.has_output(context)

@@ -49,6 +49,16 @@ PRIVATE_NAMES = (
         "UnresolvedCollectStepInput.get_step_output_handle_deps_with_placeholders",
         "steps: the same for a step that collects mapped outputs",
     ),
+    PrivateName(
+        "dagster._core.execution.context.op_execution_context",
+        "OpExecutionContext.get_step_execution_context",
+        "steps: the step behind the context of an op or asset",
+    ),
+    PrivateName(
+        "dagster._core.execution.context.system",
+        "StepExecutionContext.has_asset_partitions_for_input",
+        "steps: tells an upstream asset with partitions from one without",
+    ),
     PrivateName(_TAGS, "PARTITION_NAME_TAG", "steps: the partition of a run"),
     # --- reexecution
     PrivateName(_TAGS, "PARENT_RUN_ID_TAG", "reexecution: finds the runs that re-execute another"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagster import DagsterRun, InputContext, OutputContext
+from dagster import AssetExecutionContext, DagsterRun, InputContext, OpExecutionContext, OutputContext
 from dagster._core.execution.plan.inputs import UnresolvedCollectStepInput, UnresolvedMappedStepInput
 from dagster._core.execution.plan.outputs import StepOutputHandle as StepOutputHandle
 from dagster._core.storage.tags import PARTITION_NAME_TAG
@@ -31,6 +31,23 @@ def executing_step(context: InputContext | OutputContext) -> StepExecutionContex
     """
     step: StepExecutionContext | None = getattr(context, "_step_context", None)
     return None if step is None or step._known_state is None else step
+
+
+def input_partitions(context: AssetExecutionContext | OpExecutionContext, name: str) -> Sequence[str] | None:
+    """Return the partitions of the upstream asset that an input of an executing step reads; None: it has none.
+
+    Args:
+        context: of the step.
+        name: of the input.
+    """
+    if not context.get_step_execution_context().has_asset_partitions_for_input(name):
+        return None
+    return context.asset_partition_keys_for_input(name)
+
+
+def step_key(context: AssetExecutionContext | OpExecutionContext) -> str:
+    """Return the key of an executing step."""
+    return context.get_step_execution_context().step.key
 
 
 def upstream_handles(step_input: Any) -> Sequence[StepOutputHandle]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from dagster import EnvVar
 from entrepot.errors import InvalidArgument
@@ -16,13 +17,19 @@ def unless_deferred(setting: T | None) -> T | None:
     return None if isinstance(setting, (EnvVar, type(EnvVar.int("")))) else setting
 
 
-def environment_variable(name: str) -> str:
-    """Return the value of a variable.
+def read_deferred(data: dict[str, Any], *names: str) -> None:
+    """Replace environment variables in settings of several types, which Dagster leaves alone, by their values.
+
+    Args:
+        data: a resource's settings, as Dagster gives them: an EnvVar is ``{"env": "NAME"}``.
+        names: of such settings.
 
     Raises:
-        InvalidArgument: it is not set.
+        InvalidArgument: a variable is not set.
     """
-    value = os.environ.get(name)
-    if value is None:
-        raise InvalidArgument(f"session_ttl_seconds is read from the environment variable {name}, which is not set")
-    return value
+    for name in names:
+        if isinstance(deferred := data.get(name), Mapping):
+            variable = str(deferred.get("env"))
+            if (value := os.environ.get(variable)) is None:
+                raise InvalidArgument(f"{name} is read from the environment variable {variable}, which is not set")
+            data[name] = value

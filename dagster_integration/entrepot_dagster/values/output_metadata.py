@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagster import JsonMetadataValue, MetadataValue, TableColumn, TableColumnConstraints, TableSchema
 from entrepot_io.reference import Reference
-from entrepot_io.table_info import table_info
 
-from entrepot_dagster.values.reference_log import REFERENCE, REFERENCES
+from entrepot_dagster.values.output_facts import Fact, partitions_facts, reference_facts, table_facts
 
 Metadata = dict[str, MetadataValue[Any]]
 
@@ -20,15 +19,7 @@ def reference_metadata(reference: Reference) -> Metadata:
     Args:
         reference: to the output.
     """
-    metadata: Metadata = {
-        "entrepot/id": MetadataValue.text(str(reference.id)),
-        "entrepot/type": MetadataValue.text(reference.type),
-        "entrepot/bytes": MetadataValue.int(reference.nbytes),
-        REFERENCE: JsonMetadataValue(reference.to_dict()),
-    }
-    if reference.shape is not None:
-        metadata["entrepot/shape"] = MetadataValue.text(" x ".join(map(str, reference.shape)))
-    return metadata
+    return _metadata(reference_facts(reference))
 
 
 def partitions_metadata(references: Mapping[str, Reference]) -> Metadata:
@@ -37,10 +28,7 @@ def partitions_metadata(references: Mapping[str, Reference]) -> Metadata:
     Args:
         references: by partition key.
     """
-    return {
-        "entrepot/bytes": MetadataValue.int(sum(reference.nbytes for reference in references.values())),
-        REFERENCES: JsonMetadataValue({partition: each.to_dict() for partition, each in references.items()}),
-    }
+    return _metadata(partitions_facts(references))
 
 
 def table_metadata(value: Any, preview_rows: int, *, is_partition: bool, with_rows: bool = True) -> Metadata:
@@ -52,16 +40,25 @@ def table_metadata(value: Any, preview_rows: int, *, is_partition: bool, with_ro
         is_partition: whether it is one partition of an asset.
         with_rows: whether the number of rows is said.
     """
-    info = table_info(value, preview_rows)
-    if info is None:
-        return {}
+    return _metadata(table_facts(value, preview_rows, is_partition=is_partition, with_rows=with_rows))
+
+
+def _metadata(facts: Mapping[str, Fact]) -> Metadata:
+    return {name: _VALUES[fact.type](fact.value) for name, fact in facts.items()}
+
+
+def _table_schema(value: Any) -> MetadataValue[Any]:
     columns = [
-        TableColumn(column.name, column.type, constraints=TableColumnConstraints(nullable=column.nullable))
-        for column in info.columns
+        TableColumn(column["name"], column["type"], constraints=TableColumnConstraints(**column["constraints"]))
+        for column in value["columns"]
     ]
-    metadata: Metadata = {"dagster/column_schema": MetadataValue.table_schema(TableSchema(columns))}
-    if with_rows and info.rows is not None:
-        metadata["dagster/partition_row_count" if is_partition else "dagster/row_count"] = MetadataValue.int(info.rows)
-    if info.head:
-        metadata["entrepot/preview"] = MetadataValue.md(info.head_markdown())
-    return metadata
+    return MetadataValue.table_schema(TableSchema(columns))
+
+
+_VALUES: dict[str, Callable[[Any], MetadataValue[Any]]] = {
+    "text": MetadataValue.text,
+    "int": MetadataValue.int,
+    "md": MetadataValue.md,
+    "json": JsonMetadataValue,
+    "table_schema": _table_schema,
+}

@@ -14,8 +14,7 @@ from dagster import AssetKey, AssetRecordsFilter, DagsterEventType, DagsterInsta
 from entrepot_io.keys import dagster_output_key
 from entrepot_io.reference import Reference
 
-REFERENCE = "entrepot/reference"
-REFERENCES = "entrepot/references"  # of an output with several partitions: a mapping by partition key
+from entrepot_dagster.values.output_facts import REFERENCE, REFERENCES
 
 
 def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | None) -> Reference | None:

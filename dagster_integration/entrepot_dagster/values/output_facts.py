@@ -1,0 +1,85 @@
+"""What Dagster's pages show of an output, by name: the type of metadata and its raw value, without Dagster.
+
+A process that Dagster Pipes has started, where Dagster may not be installed, reports the same as the IO manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from entrepot_io.reference import Reference
+from entrepot_io.table_info import TableInfo, table_info
+
+REFERENCE = "entrepot/reference"
+REFERENCES = "entrepot/references"  # of an output with several partitions: a mapping by partition key
+
+
+class Fact(NamedTuple):
+    """A metadata entry.
+
+    Attributes:
+        type: ``text``, ``int``, ``json``, ``md`` or ``table_schema``, as Dagster Pipes calls them.
+        value: its raw value.
+    """
+
+    type: str
+    value: Any
+
+
+def reference_facts(reference: Reference) -> dict[str, Fact]:
+    """What a reference says.
+
+    Args:
+        reference: to the output.
+    """
+    facts = {
+        "entrepot/id": Fact("text", str(reference.id)),
+        "entrepot/type": Fact("text", reference.type),
+        "entrepot/bytes": Fact("int", reference.nbytes),
+        REFERENCE: Fact("json", reference.to_dict()),
+    }
+    if reference.shape is not None:
+        facts["entrepot/shape"] = Fact("text", " x ".join(map(str, reference.shape)))
+    return facts
+
+
+def partitions_facts(references: Mapping[str, Reference]) -> dict[str, Fact]:
+    """What references to the partitions of one output say.
+
+    Args:
+        references: by partition key.
+    """
+    return {
+        "entrepot/bytes": Fact("int", sum(reference.nbytes for reference in references.values())),
+        REFERENCES: Fact("json", {partition: each.to_dict() for partition, each in references.items()}),
+    }
+
+
+def table_facts(value: Any, preview_rows: int, *, is_partition: bool, with_rows: bool = True) -> dict[str, Fact]:
+    """What a table has in Dagster's own names; nothing if the value is no table.
+
+    Args:
+        value: the output.
+        preview_rows: how many of its first rows are kept in Dagster's database.
+        is_partition: whether it is one partition of an asset.
+        with_rows: whether the number of rows is said.
+    """
+    info = table_info(value, preview_rows)
+    if info is None:
+        return {}
+    facts = {"dagster/column_schema": Fact("table_schema", _schema(info))}
+    if with_rows and info.rows is not None:
+        facts["dagster/partition_row_count" if is_partition else "dagster/row_count"] = Fact("int", info.rows)
+    if info.head:
+        facts["entrepot/preview"] = Fact("md", info.head_markdown())
+    return facts
+
+
+def _schema(info: TableInfo) -> dict[str, Any]:
+    return {
+        "columns": [
+            {"name": column.name, "type": column.type, "constraints": {"nullable": column.nullable}}
+            for column in info.columns
+        ]
+    }

@@ -1,0 +1,1 @@
+"""A project of dg whose assets pass through the store."""
