@@ -91,6 +91,9 @@ struct InPlaceSeal {
   bool is_leased = true;  // the range still is; false: the store has taken it over, or may have
   // The object's pin, taken with the seal, so that its memory stays as it is. Null: it was not sealed, or holds no bytes.
   std::shared_ptr<HeldPin> pin;
+  bool is_unanswered = false;  // the deadline came first: it may have been sealed, or be sealed later
+  // Where its pin is, or will be, if it is unanswered; to be passed to settle_seal().
+  std::optional<std::uint32_t> unanswered_pin;
 };
 
 enum class Reach : std::uint8_t { kStore, kCluster };
@@ -174,9 +177,14 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
                                                                           const Interrupt& interrupt);
   // Seals buffers of these lengths that follow each other from the start of the range, and pins the object. The store
   // takes the range over, unless all are empty, or it says that it did not seal it: then it stays leased. If the outcome
-  // is unknown, the range must not be written again either.
+  // is unknown, the range must not be written again either. If it is unanswered at the deadline, the range stays leased,
+  // and the same seal has to be repeated: requests are handled in turn, so whatever the second one is answered, the
+  // first one is done.
   [[nodiscard]] InPlaceSeal seal_in_place(const LeasedRange& range, const ObjectSpec& object,
-                                          std::span<const std::uint64_t> lengths, const Interrupt& interrupt);
+                                          std::span<const std::uint64_t> lengths, const Interrupt& interrupt,
+                                          os::Deadline deadline = os::Deadline::after_ms(kAnswerMs));
+  // Ends the pin of a seal that was unanswered, or its reservation, once another one of the same ID was answered.
+  void settle_seal(std::uint32_t pin_position);
   // The object, pinned, if the directory shows it in memory; null: it may be elsewhere, see get().
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id);
   [[nodiscard]] std::vector<IdBytes> ids() const;  // of all objects in the directory
