@@ -11,7 +11,7 @@ from typing import Any
 
 import entrepot
 import pytest
-from plasma_wire import WireClient, frame
+from plasma_wire import WireClient
 from suspension import suspend
 
 pytestmark = pytest.mark.timeout(120)
@@ -62,15 +62,13 @@ BATCH = (
 )
 
 
-def begin(client: WireClient, name: str, fields: dict[str, Any], before: Callable[[], None]) -> None:
-    """Send the request, after what it needs and ``before``."""
+def begin(client: WireClient, name: str, fields: dict[str, Any]) -> None:
+    """Send the request, after what it needs."""
     if name == "Seal":
         created = client.ask("Create", object_id=oid(1), evict_if_full=True, data_size=4, metadata_size=0)
         assert created["error"] == "Ok"
         os.close(client.take_descriptor())
-    message = frame(f"{name}Request", **fields)
-    before()
-    client.socket.sendall(message)
+    client.send(f"{name}Request", **fields)
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["continued", "killed"])
@@ -91,7 +89,7 @@ def test_a_seal_waits_for_the_daemon_and_nobody_else_for_the_seal(
             assert get(other, 9, 0) == 4
             os.close(other.take_descriptor())
             with standing_still(pid):
-                begin(writer, name, fields, lambda: None)
+                begin(writer, name, fields)
                 # What needs no daemon is answered: the front end's thread does not wait for that of the seal.
                 assert get(other, 9, 0) == 4
                 other.send("GetRequest", object_ids=[oid(1)], timeout_ms=60_000)
@@ -110,7 +108,7 @@ def test_another_object_of_this_id_that_was_sealed_meanwhile_makes_it_fail(daemo
     front_end = new_front_end(16 * MIB)
     with entrepot.connect(daemon.address) as store, WireClient(front_end.socket) as writer:
         pid = store.status()["pid"]
-        begin(writer, *BY_TWO_MESSAGES, before=lambda: None)
+        begin(writer, *BY_TWO_MESSAGES)
         assert writer.receive("SealReply")["error"] == "Ok"
         assert store.delete(entrepot.ObjectID(oid(1).encode()))
         created = writer.ask("Create", object_id=oid(2), evict_if_full=True, data_size=4, metadata_size=0)
@@ -132,7 +130,7 @@ def test_a_writer_that_leaves_meanwhile_leaves_its_object_to_the_store(
         with WireClient(front_end.socket) as other:
             assert put(other, 9) == "Ok"  # memory is at hand from now on
             with WireClient(front_end.socket) as writer, standing_still(pid):
-                begin(writer, *BY_ONE, before=lambda: None)
+                begin(writer, *BY_ONE)
                 assert "capacity" in other.ask("DebugString")["text"]  # it has read what came before
                 writer.socket.close()
             assert get(other, 1, 60_000) == len(b"1234")
@@ -143,8 +141,9 @@ def test_a_writer_that_leaves_meanwhile_leaves_its_object_to_the_store(
 def test_a_seal_waits_longer_than_any_answer(daemon: Any, new_front_end: Any) -> None:
     front_end = new_front_end(16 * MIB)
     with entrepot.connect(daemon.address) as store, WireClient(front_end.socket) as writer:
+        assert put(writer, 9) == "Ok"  # memory is at hand from now on
         with standing_still(store.status()["pid"]):
-            begin(writer, *BY_TWO_MESSAGES, before=lambda: None)
+            begin(writer, *BY_TWO_MESSAGES)
             time.sleep(LONGER_THAN_ANY_ANSWER_SECONDS)
         assert writer.receive("SealReply")["error"] == "Ok"
         assert get(writer, 1, 0) == 4
@@ -159,7 +158,7 @@ def test_the_front_end_ends_while_a_seal_waits(daemon: Any, new_front_end: Any) 
     ):
         assert put(other, 9) == "Ok"  # memory is at hand from now on
         with standing_still(store.status()["pid"]):
-            begin(writer, *BY_ONE, before=lambda: None)
+            begin(writer, *BY_ONE)
             assert "capacity" in other.ask("DebugString")["text"]
             assert front_end.stop() == 0
         assert writer.is_cut_off()
