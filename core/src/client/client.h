@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "client/connection.h"
 #include "client/fork_watch.h"
+#include "client/in_place_seal.h"
 #include "client/interrupt.h"
 #include "client/lease_pool.h"
 #include "client/pinned_set.h"
@@ -82,18 +83,6 @@ struct PutResult {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
   bool existed = false;  // the same content was already sealed under this ID
-};
-
-// What became of a range that was to be sealed where it is.
-struct InPlaceSeal {
-  Status status;
-  std::uint32_t generation = 0;
-  bool is_leased = true;  // the range still is; false: the store has taken it over, or may have
-  // The object's pin, taken with the seal, so that its memory stays as it is. Null: it was not sealed, or holds no bytes.
-  std::shared_ptr<HeldPin> pin;
-  bool is_unanswered = false;  // the deadline came first: it may have been sealed, or be sealed later
-  // Where its pin is, or will be, if it is unanswered; to be passed to settle_seal().
-  std::optional<std::uint32_t> unanswered_pin;
 };
 
 enum class Reach : std::uint8_t { kStore, kCluster };
