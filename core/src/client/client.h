@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "client/connection.h"
 #include "client/fork_watch.h"
+#include "client/in_place_seal.h"
 #include "client/interrupt.h"
 #include "client/lease_pool.h"
 #include "client/pinned_set.h"
@@ -82,15 +83,6 @@ struct PutResult {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
   bool existed = false;  // the same content was already sealed under this ID
-};
-
-// What became of a range that was to be sealed where it is.
-struct InPlaceSeal {
-  Status status;
-  std::uint32_t generation = 0;
-  bool is_leased = true;  // the range still is; false: the store has taken it over, or may have
-  // The object's pin, taken with the seal, so that its memory stays as it is. Null: it was not sealed, or holds no bytes.
-  std::shared_ptr<HeldPin> pin;
 };
 
 enum class Reach : std::uint8_t { kStore, kCluster };
@@ -174,9 +166,14 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
                                                                           const Interrupt& interrupt);
   // Seals buffers of these lengths that follow each other from the start of the range, and pins the object. The store
   // takes the range over, unless all are empty, or it says that it did not seal it: then it stays leased. If the outcome
-  // is unknown, the range must not be written again either.
+  // is unknown, the range must not be written again either. If it is unanswered at the deadline, the range stays leased,
+  // and the same seal has to be repeated: requests are handled in turn, so whatever the second one is answered, the
+  // first one is done.
   [[nodiscard]] InPlaceSeal seal_in_place(const LeasedRange& range, const ObjectSpec& object,
-                                          std::span<const std::uint64_t> lengths, const Interrupt& interrupt);
+                                          std::span<const std::uint64_t> lengths, const Interrupt& interrupt,
+                                          os::Deadline deadline = os::Deadline::after_ms(kAnswerMs));
+  // Ends the pin of a seal that was unanswered, or its reservation, once another one of the same ID was answered.
+  void settle_seal(std::uint32_t pin_position);
   // The object, pinned, if the directory shows it in memory; null: it may be elsewhere, see get().
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id);
   [[nodiscard]] std::vector<IdBytes> ids() const;  // of all objects in the directory

@@ -49,7 +49,8 @@ Result<std::shared_ptr<WritableSegment>> Client::isolated_segment(std::uint32_t 
 }
 
 InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& object,
-                                  std::span<const std::uint64_t> lengths, const Interrupt& interrupt) {
+                                  std::span<const std::uint64_t> lengths, const Interrupt& interrupt,
+                                  os::Deadline deadline) {
   InPlaceSeal sealed;
   SealRequest request;
   SealObject& seal = request.objects.emplace_back();
@@ -71,10 +72,17 @@ InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& ob
   }
   const std::uint32_t pin_position = seal.pin_position;
   CallOptions options;
+  options.deadline = deadline;
   options.interrupt = interrupt;
   auto reply = request_reply<SealReply>(MessageType::kSeal, request, options);
   if (reply.is_ok() && reply->results.size() != 1) {
     reply = Status(Code::kInternal, "the daemon's response to a seal has not one result");
+  }
+  if (reply.code() == Code::kTimeout && deadline.passed()) {
+    sealed.status = reply.status();
+    sealed.is_unanswered = true;
+    if (bytes > 0) sealed.unanswered_pin = pin_position;
+    return sealed;
   }
   if (!reply.is_ok()) {
     // It may have been sealed anyway, and pinned: neither range nor position is used again.
@@ -100,6 +108,14 @@ InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& ob
   }
   return_unneeded_leases(interrupt);
   return sealed;
+}
+
+void Client::settle_seal(std::uint32_t pin_position) {
+  if (pinned_->is_pin(pin_position)) {
+    pinned_->hold(pin_position).reset();
+  } else {
+    pinned_->cancel(pin_position);
+  }
 }
 
 Result<std::shared_ptr<SealedObject>> Client::find(const IdBytes& id) {

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint32_t kLeaseWaitMs = 10'000;
 constexpr std::uint32_t kShortLeaseWaitMs = 200;
+constexpr std::uint64_t kBriefMs = 1'000;            // no daemon that works takes as long for a seal
 constexpr std::uint64_t kRefusalNs = 1'000'000'000;  // so long a segment that was refused is not asked for again
 constexpr std::size_t kMaxNumbers = 1024;            // then those of segments that are gone are forgotten
 constexpr std::string_view kScope = "default";
@@ -49,6 +50,9 @@ struct Arena::Memory {
   std::shared_ptr<Client> client;
   LeasedRange range;
   bool is_leased;
+  // Of a publication that is open; used by whoever publishes.
+  bool is_open = false;
+  std::optional<std::uint32_t> open_pin;
 };
 
 Result<std::unique_ptr<Arena>> Arena::connect(const Options& options) {
@@ -122,43 +126,68 @@ std::shared_ptr<const UniqueFd> Arena::descriptor(const Extent& extent) const {
 }
 
 Published Arena::publish(const IdBytes& id, const Extent& extent, std::uint64_t data_bytes,
-                         std::uint64_t metadata_bytes) {
-  if (!copies_) return publish_in_place(id, extent, data_bytes, metadata_bytes);
+                         std::uint64_t metadata_bytes, Patience patience) {
+  if (!copies_) return publish_in_place(id, extent, data_bytes, metadata_bytes, patience);
   PutItem item;
   item.id = id;
   item.session = copies_session_;
   item.tree = kPlasmaTree;
   const std::byte* const data = address(extent);
   item.buffers = {{data, data_bytes}, {data + data_bytes, metadata_bytes}};
-  const std::vector<PutResult> results = copies_->put(std::span(&item, 1), kLeaseWaitMs, interrupt_check());
-  return {results[0].status, results[0].generation, false, nullptr};
+  std::vector<PutResult> results;
+  do {
+    // Again if the daemon has not answered: what it sealed nevertheless has the same content, so this is a success.
+    results = copies_->put(std::span(&item, 1), kLeaseWaitMs, interrupt_check());
+  } while (results[0].status.code() == Code::kTimeout && !interrupted_.load());
+  return {results[0].status, results[0].generation, false, nullptr, false};
 }
 
 Published Arena::publish_in_place(const IdBytes& id, const Extent& extent, std::uint64_t data_bytes,
-                                  std::uint64_t metadata_bytes) {
+                                  std::uint64_t metadata_bytes, Patience patience) {
   auto* const memory = static_cast<Memory*>(extent.memory.get());
   ObjectSpec spec;
   spec.id = id;
   spec.session = session_;
   spec.tree = kPlasmaTree;
   const std::array<std::uint64_t, 2> lengths{data_bytes, metadata_bytes};
-  InPlaceSeal sealed = client_->seal_in_place(memory->range, spec, lengths, interrupt_check());
+  const auto deadline = patience == Patience::kBrief ? os::Deadline::after_ms(kBriefMs) : os::Deadline::never();
+  InPlaceSeal sealed = client_->seal_in_place(memory->range, spec, lengths, interrupt_check(), deadline);
   if (!sealed.is_leased) memory->is_leased = false;
-  const bool may_be_sealed = sealed.status.is_ok() || sealed.status.code() == Code::kObjectExists;
-  if (!sealed.pin && data_bytes + metadata_bytes > 0 && may_be_sealed) {
-    // After a reconnect, it may be this very one, sealed by the request that was sent before.
-    const Result<StoredObject> stored = find(id);
-    std::optional<Extent> place;
-    if (stored.is_ok() && stored->object) place = in_place(*stored);
-    if (place && place->segment == extent.segment && place->offset == extent.offset) {
-      client_->forget_lease(memory->range);
-      memory->is_leased = false;
-      return {Status::ok(), stored->object->generation(), true, stored->object};
-    }
+  if (sealed.is_unanswered) {
+    memory->is_open = true;
+    if (!memory->open_pin) memory->open_pin = sealed.unanswered_pin;
+    return {std::move(sealed.status), 0, false, nullptr, true};
   }
+  const bool is_empty = data_bytes + metadata_bytes == 0;
+  const bool was_open = std::exchange(memory->is_open, false);
+  const bool may_be_sealed = sealed.status.is_ok() || sealed.status.code() == Code::kObjectExists;
+  std::optional<Published> before;
+  if (!sealed.pin && may_be_sealed && (was_open || !is_empty)) {
+    // After a reconnect, or if this was open, it may be this very one, sealed by the request that was sent before.
+    before = published_before(id, extent, is_empty);
+  }
+  // Only now, when what is there has another pin.
+  if (const auto pin = std::exchange(memory->open_pin, std::nullopt)) client_->settle_seal(*pin);
+  if (before) return *std::move(before);
   const bool is_in_place = sealed.pin != nullptr;
   if (is_in_place) memory->is_leased = false;
-  return {std::move(sealed.status), sealed.generation, is_in_place, std::move(sealed.pin)};
+  return {std::move(sealed.status), sealed.generation, is_in_place, std::move(sealed.pin), false};
+}
+
+std::optional<Published> Arena::published_before(const IdBytes& id, const Extent& extent, bool is_empty) {
+  const Result<StoredObject> stored = find(id);
+  if (!stored.is_ok() || !stored->object) return std::nullopt;
+  if (is_empty) {
+    const Contents& contents = stored->contents;
+    if (!contents.is_plasma || !contents.data.empty() || !contents.metadata.empty()) return std::nullopt;
+    return Published{Status::ok(), stored->object->generation(), false, nullptr, false};
+  }
+  const std::optional<Extent> place = in_place(*stored);
+  if (!place || place->segment != extent.segment || place->offset != extent.offset) return std::nullopt;
+  auto* const memory = static_cast<Memory*>(extent.memory.get());
+  client_->forget_lease(memory->range);
+  memory->is_leased = false;
+  return Published{Status::ok(), stored->object->generation(), true, stored->object, false};
 }
 
 Status Arena::reconnect() { return client_->status(interrupt_check()).status(); }

@@ -40,7 +40,11 @@ struct Published {
   std::uint32_t generation = 0;
   bool is_in_place = false;   // its bytes in the arena are those of the store
   std::shared_ptr<void> pin;  // of these
+  bool is_open = false;       // the store has not answered yet: to be published again, kUntilAnswered
 };
+
+// How long a publication waits for the store: the loop's thread not as long as its daemon stands still.
+enum class Patience : std::uint8_t { kBrief, kUntilAnswered };
 
 // An object of the store, brought in front of Plasma clients.
 struct Brought {
@@ -70,9 +74,10 @@ class Arena {
   [[nodiscard]] std::shared_ptr<const UniqueFd> descriptor(const Extent& extent) const;
 
   // --- the store
-  // Publishes what is in the extent, data and then metadata; once it is in place, it is the store's.
+  // Publishes what is in the extent, data and then metadata; once it is in place, it is the store's. What is open has to
+  // be published again, with the same extent.
   [[nodiscard]] Published publish(const IdBytes& id, const Extent& extent, std::uint64_t data_bytes,
-                                  std::uint64_t metadata_bytes);
+                                  std::uint64_t metadata_bytes, Patience patience);
   // Whether publish() waits for memory: it takes a copy.
   [[nodiscard]] bool publishes_copies() const { return copies_ != nullptr; }
   [[nodiscard]] bool exists(const IdBytes& id) const;  // according to the directory, without asking the daemon
@@ -107,7 +112,9 @@ class Arena {
   explicit Arena(const Options& options) : options_(options) {}
   [[nodiscard]] Extent extent_of(LeasedRange range, bool is_leased);
   [[nodiscard]] Published publish_in_place(const IdBytes& id, const Extent& extent, std::uint64_t data_bytes,
-                                           std::uint64_t metadata_bytes);
+                                           std::uint64_t metadata_bytes, Patience patience);
+  // What the store has under the ID if it is what the extent holds, sealed by a request whose answer was lost or late.
+  [[nodiscard]] std::optional<Published> published_before(const IdBytes& id, const Extent& extent, bool is_empty);
   // The same as in_place(). `asks_again`: also about a segment that was refused.
   [[nodiscard]] std::optional<Extent> locate(const StoredObject& stored, bool asks_again);
   [[nodiscard]] std::shared_ptr<WritableSegment> segment_of(const SegmentView& view, bool asks_again);

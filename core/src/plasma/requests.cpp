@@ -212,30 +212,32 @@ Status Requests::create_and_seal(ClientChannel& client, Batch batch) {
 
 void Requests::publish(ClientChannel& client, std::shared_ptr<const Batch> batch, std::vector<Extent> extents) {
   Arena& arena = parts_.objects.arena();
+  std::vector<Published> published;
   if (!arena.publishes_copies()) {
-    const std::vector<Published> published = publish_all(arena, *batch, extents);
-    return end_batch(client, *batch, extents, published);
+    publish_rest(arena, *batch, extents, published, Patience::kBrief);
+    if (published.empty() || !published.back().is_open) return end_batch(client, *batch, extents, published);
   }
   parts_.worker.run([this, key = client.key(), batch = std::move(batch), extents = std::move(extents),
-                     &arena]() -> StoreWorker::Completion {
-    return [this, key, batch, extents, published = publish_all(arena, *batch, extents)]() {
+                     published = std::move(published), &arena]() mutable -> StoreWorker::Completion {
+    publish_rest(arena, *batch, extents, published, Patience::kUntilAnswered);
+    return [this, key, batch, extents, published = std::move(published)]() {
       if (ClientChannel* const channel = parts_.channel(key)) end_batch(*channel, *batch, extents, published);
     };
   });
 }
 
-// Until the first one that cannot be. The extents hold the bytes; there are fewer than objects if there was no memory
-// for more, and then none is published.
-std::vector<Published> Requests::publish_all(Arena& arena, const Batch& batch, const std::vector<Extent>& extents) {
-  std::vector<Published> published;
+// Goes on behind what is published, until the first one that cannot be, or is open. The extents hold the bytes; there
+// are fewer than objects if there was no memory for more, and then none is published.
+void Requests::publish_rest(Arena& arena, const Batch& batch, const std::vector<Extent>& extents,
+                            std::vector<Published>& published, Patience patience) {
   const auto& wanted = batch.request.objects;
-  if (extents.size() != wanted.size()) return published;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const WholeObject& object = wanted[i];
-    published.push_back(arena.publish(object.id, extents[i], object.data.size(), object.metadata.size()));
-    if (!published.back().status.is_ok()) break;
+  if (extents.size() != wanted.size()) return;
+  if (!published.empty() && published.back().is_open) published.pop_back();
+  while (published.size() < wanted.size() && (published.empty() || published.back().status.is_ok())) {
+    const WholeObject& object = wanted[published.size()];
+    published.push_back(
+        arena.publish(object.id, extents[published.size()], object.data.size(), object.metadata.size(), patience));
   }
-  return published;
 }
 
 void Requests::end_batch(ClientChannel& client, const Batch& batch, const std::vector<Extent>& extents,
@@ -289,14 +291,17 @@ Status Requests::seal(ClientChannel& client, SealRequest request) {
   const std::uint64_t data_bytes = object->data_bytes;
   const std::uint64_t metadata_bytes = object->metadata_bytes;
   if (!arena.publishes_copies()) {
-    Published published = arena.publish(request.id, object->extent, data_bytes, metadata_bytes);
-    end_seal(client, *object, request, std::move(published));
-    return Status::ok();
+    Published published = arena.publish(request.id, object->extent, data_bytes, metadata_bytes, Patience::kBrief);
+    if (!published.is_open) {
+      end_seal(client, *object, request, std::move(published));
+      return Status::ok();
+    }
   }
+  // A copy waits for memory, and a daemon that stands still for whoever lets it go on.
   client.set_busy(true);
   parts_.worker.run([this, key = client.key(), request = std::move(request), extent = object->extent, data_bytes,
                      metadata_bytes, &arena]() -> StoreWorker::Completion {
-    Published published = arena.publish(request.id, extent, data_bytes, metadata_bytes);
+    Published published = arena.publish(request.id, extent, data_bytes, metadata_bytes, Patience::kUntilAnswered);
     return [this, key, request, published = std::move(published)]() {
       ClientChannel* const channel = parts_.channel(key);
       if (channel == nullptr) return;  // and the object is not here any more, only in the store

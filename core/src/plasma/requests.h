@@ -45,8 +45,8 @@ class Requests {
   void created(ClientKey client, const IdBytes& id, const Result<Extent>& extent);
   [[nodiscard]] Status create_and_seal(ClientChannel& client, Batch batch);
   void publish(ClientChannel& client, std::shared_ptr<const Batch> batch, std::vector<Extent> extents);
-  [[nodiscard]] static std::vector<Published> publish_all(Arena& arena, const Batch& batch,
-                                                          const std::vector<Extent>& extents);
+  static void publish_rest(Arena& arena, const Batch& batch, const std::vector<Extent>& extents,
+                           std::vector<Published>& published, Patience patience);
   void end_batch(ClientChannel& client, const Batch& batch, const std::vector<Extent>& extents,
                  const std::vector<Published>& published);
   void drop(ClientChannel& client, const Batch& batch, std::size_t count);

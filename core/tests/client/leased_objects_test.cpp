@@ -53,6 +53,29 @@ TEST_F(LeasedObjects, ARangeWhoseSealIsOfUnknownOutcomeIsNeverGivenOutAgain) {
   EXPECT_EQ(std::memcmp(stored->buffers()[0].data, expected.data(), kRangeBytes), 0);
 }
 
+TEST_F(LeasedObjects, ASealThatIsUnansweredAtItsDeadlineCanBeRepeated) {
+  const LeasedRange range = client->lease(kRangeBytes, 64, kLeaseMs, {}).take();
+  const std::uint32_t pins = client->pins_in_use();
+  const auto daemon = static_cast<pid_t>(store.daemon_pid());
+  ASSERT_TRUE(os::send_signal(daemon, SIGSTOP).is_ok());
+  const InPlaceSeal first =
+      client->seal_in_place(range, object, std::array{kRangeBytes}, {}, os::Deadline::after_ms(10));
+  ASSERT_TRUE(os::send_signal(daemon, SIGCONT).is_ok());
+  EXPECT_EQ(first.status.code(), Code::kTimeout) << first.status.to_string();
+  EXPECT_TRUE(first.is_unanswered);
+  EXPECT_TRUE(first.is_leased);
+  ASSERT_TRUE(first.unanswered_pin);
+
+  const InPlaceSeal second = client->seal_in_place(range, object, std::array{kRangeBytes}, {});
+  EXPECT_TRUE(second.status.is_ok()) << second.status.to_string();  // it is the same object
+  EXPECT_FALSE(second.is_unanswered);
+  EXPECT_FALSE(second.is_leased);
+  EXPECT_NE(second.pin, nullptr);
+  EXPECT_EQ(client->pins_in_use(), pins + 2);  // one is that of the first, which nobody else knows of
+  client->settle_seal(*first.unanswered_pin);
+  EXPECT_EQ(client->pins_in_use(), pins + 1);
+}
+
 TEST_F(LeasedObjects, ARangeStaysLeasedIfItsSealIsRefused) {
   for (const Code expected : {Code::kOk, Code::kObjectExists}) {
     const LeasedRange range = client->lease(kRangeBytes, 64, kLeaseMs, {}).take();
