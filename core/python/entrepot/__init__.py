@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from entrepot._codecs.own_codecs import codec as codec
     from entrepot._collections.builder import CollectionBuilder as CollectionBuilder
     from entrepot._collections.collection import Collection as Collection
+    from entrepot._services.aggregation import Aggregation as Aggregation
+    from entrepot._services.aggregation import AggregationWriter as AggregationWriter
     from entrepot._services.page import Page as Page
     from entrepot._services.shuffle import Shuffle as Shuffle
     from entrepot._services.shuffle_writer import ShuffleWriter as ShuffleWriter
@@ -86,6 +88,8 @@ _ERRORS = (
     "VersionMismatch",
 )
 _MODULE_BY_NAME = {
+    "Aggregation": "entrepot._services.aggregation",
+    "AggregationWriter": "entrepot._services.aggregation",
     "Allocating": "entrepot._client.allocating",
     "Blob": "entrepot._codecs.blob",
     "Collection": "entrepot._collections.collection",
@@ -112,6 +116,8 @@ _MODULE_BY_NAME = {
 }
 __all__ = [
     "AccessDenied",
+    "Aggregation",
+    "AggregationWriter",
     "Allocating",
     "Blob",
     "BuildMismatch",

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from entrepot._readers.file_reader import FileReader
     from entrepot._readers.formats import Format
     from entrepot._readers.sources import PathArgument
+    from entrepot._services.aggregate_plan import Aggregates
+    from entrepot._services.aggregation import Aggregation
     from entrepot._services.shuffle import Shuffle
     from entrepot._streams.stream import Stream
 
@@ -574,6 +576,46 @@ class Store:
         from entrepot._services.shuffle import Shuffle  # here, because most processes use none
 
         return Shuffle(self, name, partitions, writers, record_bytes, records, page_bytes)
+
+    def hash_aggregate(
+        self,
+        name: str,
+        by: str | Sequence[str] | None = None,
+        aggregates: Aggregates | None = None,
+        *,
+        partitions: SupportsIndex | None = None,
+        writers: SupportsIndex | None = None,
+        page_bytes: SupportsIndex | str | None = None,
+    ) -> Aggregation:
+        """Open the hash aggregation of this name in this session: rows that several processes group by key.
+
+            aggregates = {"orders": "count", "revenue": ("price", "sum")}
+            with store.hash_aggregate("revenue", "customer", aggregates).writer() as writer:    # where rows are
+                for batch in batches:
+                    writer.append(batch)
+
+            table = store.hash_aggregate("revenue").to_arrow()                                  # in any process
+
+        Groups are kept in pages of the store; what does not fit is moved to disk, and merged. docs/services.md has
+        more.
+
+        Args:
+            name: its name within the session.
+            by: key column, or columns. Its first user passes keys and aggregates.
+            aggregates: for each column of the result a pair of a column and ``"count"`` (of values that are not null),
+                ``"sum"``, ``"min"``, ``"max"`` or ``"mean"``; or ``"count"`` alone, of rows.
+            partitions: in how many parts the result is read: 1 to 65,536. Default: 32.
+            writers: how many writers it expects in total: 1 to 4,096. Default: 1.
+            page_bytes: as for :meth:`shuffle`.
+
+        Raises:
+            ObjectNotFound: it does not exist, and keys and aggregates were not given.
+            InvalidArgument: a malformed argument, or another value than its first user gave.
+            ObjectExists: the name is that of a shuffle.
+        """
+        from entrepot._services.aggregation import Aggregation  # here, because most processes use none
+
+        return Aggregation(self, name, by, aggregates, partitions, writers, page_bytes)
 
     # --- names
 
