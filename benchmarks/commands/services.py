@@ -1,10 +1,10 @@
 """``python -m benchmarks services``: a shuffle beside files, an aggregation beside a map, and k-means beside LRU.
 
 The shuffle is in C++ on both sides: threads write the same records to pages of the store, and to buffered files, and
-read them again, by partition. The files' process gets as much memory as the store has, page cache included. So does the process
-with a ``std::unordered_map`` that is compared with an aggregation of string keys, also in C++. k-means
-makes five passes over pages of 1.5 times the memory, in a locality set that declares them, and in one with the policy
-LRU. Rounds of all alternate in one run, on a store of its own, and only ratios are meaningful.
+read them again, by partition. The files' process gets as much memory as the store has, page cache included. So does the
+process with a ``std::unordered_map`` that is compared with an aggregation of string keys, also in C++. k-means makes
+five passes over pages of 1.5 times the memory, in a locality set that declares them, and in one with the policy LRU.
+Rounds of all alternate in one run, on a store of its own, and only ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"Seconds, {arguments.threads} threads, {arguments.mib} MiB of memory, medians of {arguments.rounds}:")
     print(grid(["what", "entrepot", "files, map or LRU", "ratio", "goal"], table))
     if arguments.json is not None:
-        measured = {"shuffle": figures, "aggregation": groups, "kmeans": kmeans}
-        text = json.dumps({"machine": machine(), "commit": commit(), **measured})
+        everything = {"shuffle": figures, "aggregation": groups, "kmeans": kmeans}
+        text = json.dumps({"machine": machine(), "commit": commit(), **everything})
         arguments.json.write_text(text, encoding="utf-8")
     return 0
 

@@ -73,6 +73,15 @@ def test_a_failed_workers_page_goes_to_another(store: entrepot.Store, members: i
     assert sorted(int(page[0]) for page in other) == list(range(members))
 
 
+def test_another_collection_of_the_name_has_runs_of_its_own(store: entrepot.Store, members: int) -> None:
+    assert len(list(store.pages("x")[0])) == members
+    store.delete(store.resolve("x"), members=True)
+    parts = store.collection("x")
+    parts.put(np.zeros(10), index=0)
+    parts.seal(1)
+    assert len(list(store.pages("x")[0])) == 1
+
+
 def test_pages_of_a_shuffle(store: entrepot.Store) -> None:
     shuffle = store.shuffle("s", 4)
     with shuffle.writer() as writer:
@@ -91,7 +100,7 @@ def test_errors(store: entrepot.Store, members: int) -> None:
     with pytest.raises(InvalidArgument, match="at least 1"):
         store.pages("x", 0)
     store.pages("x")
-    store.stream("pages:x:").remove()
+    store.stream(f"pages:x:{store.generation_of(store.resolve('x'))}:").remove()
     with pytest.raises(StreamLost, match="restart=True"):
         store.pages("x", timeout=0)
     assert len(list(store.pages("x", restart=True)[0])) == members

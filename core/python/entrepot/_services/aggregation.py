@@ -122,7 +122,8 @@ class Aggregation:
         """
         import pyarrow as pa
 
-        return pa.concat_tables(self.tables(timeout=timeout))
+        # Text of more than 2 GiB in one partition makes that partition's column a large one.
+        return pa.concat_tables(self.tables(timeout=timeout), promote_options="permissive")
 
     def discard(self) -> None:
         """Delete the aggregation with all its pages, also those of writers that died; as :meth:`Shuffle.discard`."""

@@ -101,7 +101,9 @@ def open_page_iterators(
         raise InvalidArgument(f"{name!r} is no collection, but {type(pages).__name__}: seal a collection or a shuffle")
     if len(pages) > _MAX_PAGES:
         raise InvalidArgument(f"collection {name!r} has {len(pages)} members, but at most {_MAX_PAGES} can be shared")
-    stream_name = f"pages:{checked_name(name)}:{run}"
+    # Of this collection: another one of the same name has runs of its own.
+    generation = store._raw().generation_of(store.resolve(name).binary)
+    stream_name = checked_name(f"pages:{name}:{generation}:{run}")
     marker = store.derive(stream_name)
     if restart:
         with suppress(ObjectNotFound, StreamLost):

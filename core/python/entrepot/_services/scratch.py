@@ -166,8 +166,8 @@ class ScratchSet:
             self._open.clear()
             _delete_pages(self._store, self._prefix, self.pages)
             self._store.delete(self._marker)
-            self._writer.close()
-            with suppress(ObjectNotFound):
+            with suppress(ObjectNotFound, StreamFailed):  # a restart of the daemon has ended it
+                self._writer.close()
                 self._stream.remove()
 
     # --- internal
@@ -197,7 +197,8 @@ class ScratchSet:
         for number in [number for number in self._open if number not in self._in_use]:
             if len(self._open) <= self._max_open:
                 return
-            self._open.pop(number).seal()
+            self._open[number].seal()
+            del self._open[number]
             self._sealed.add(number)
             self._store.hint(self._id(number), locality_set=self._locality_set)
 
