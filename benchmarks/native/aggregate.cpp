@@ -57,7 +57,7 @@ void for_each_batch(const Rows& rows, Visit&& visit) {
     batch.values.clear();
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t number = mix64(first + i + 1) % rows.groups;
-      char key[kKeyBytes + 1];
+      char key[32];  // of which kKeyBytes are written, and a zero
       std::snprintf(key, sizeof(key), "customer-%015llu", static_cast<unsigned long long>(number));
       std::memcpy(batch.keys.data() + i * kKeyBytes, key, kKeyBytes);
       batch.offsets.push_back(static_cast<std::int32_t>((i + 1) * kKeyBytes));
@@ -176,6 +176,7 @@ std::uint64_t in_pages(const Store& store, const Rows& rows, Sums& sums) {
 }  // namespace
 
 int aggregate(const std::vector<std::string>& arguments) {
+  // Their numbers have up to 15 digits.
   const Rows rows{to_number(arguments[1].c_str()), to_number(arguments[2].c_str())};
   const std::uint64_t rounds = to_number(arguments[6].c_str());
   Store store;
