@@ -262,14 +262,14 @@ def test_others_find_it(store: entrepot.Store) -> None:
         store.hash_aggregate("x", "other", {"n": "count"})
     with pytest.raises(ObjectExists, match="taken by another service"):
         store.shuffle("x", 32)
-    found = store.hash_aggregate("x")
-    assert (found.by, found.partitions, found.writers) == (["k"], 32, 2)
+    again = store.hash_aggregate("x")
+    assert (again.by, again.partitions, again.writers) == (["k"], 32, 2)
     with pytest.raises(Timeout, match="2 of the 2 writers of aggregation 'x'"):
-        found.to_arrow(timeout=0)
+        again.to_arrow(timeout=0)
     for _ in range(2):
-        found.writer().close()
+        again.writer().close()
     with pytest.raises(InvalidArgument, match="no rows were written"):
-        found.to_arrow()
+        again.to_arrow()
 
 
 WRITER = """

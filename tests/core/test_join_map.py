@@ -76,10 +76,10 @@ def test_many_keys(store: entrepot.Store) -> None:
     table = pa.table({"id": pa.array(keys).cast(pa.string()), "row": np.arange(len(keys))})
     customers = store.join_map("x", table, "id")
     asked = random.integers(0, 400_000, 100_000)
-    found = customers.find(pa.array(asked).cast(pa.large_string()))
+    first_rows = customers.find(pa.array(asked).cast(pa.large_string()))
     place = np.full(400_000, -1)
     place[keys] = np.arange(len(keys))
-    np.testing.assert_array_equal(found, place[asked])
+    np.testing.assert_array_equal(first_rows, place[asked])
     assert customers.find([]).shape == (0,)
     heavy = store.join_map("y", pa.table({"k": np.where(np.arange(1000) % 10 == 0, 5, 7)}), "k")
     asked_rows, rows = heavy.matches(np.array([7, 6, 5], np.int32))
@@ -96,8 +96,8 @@ BUILDER = """
             sys.stdin.readline()
         return pa.table({"id": range(1000), "v": range(1000)})
 
-    found = store.join_map("x", table, "id", timeout=60).find(range(990, 1010))
-    print((found >= 0).sum(), flush=True)
+    first_rows = store.join_map("x", table, "id", timeout=60).find(range(990, 1010))
+    print((first_rows >= 0).sum(), flush=True)
 """
 
 

@@ -167,8 +167,8 @@ class BoundPlan:
 
         if function == "mean":
             total, count = arrays
-            known = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.float64()), count.cast(pa.float64()))
-            return pc.divide(total, known)
+            divisor = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.float64()), count.cast(pa.float64()))
+            return pc.divide(total, divisor)
         if function in ("min", "max"):
             return _as_type(arrays[0], _value_type(self.schema.field(str(column)).type))
         return arrays[0]

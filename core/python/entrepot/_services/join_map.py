@@ -99,13 +99,13 @@ class JoinMap:
         twice = sorted(set(left.column_names) & set(right.column_names))
         if twice:
             raise InvalidArgument(f"both tables have a column {twice[0]!r}: rename one of them")
-        asked, found = self.matches(*(left[name] for name in names))
+        asked, matched = self.matches(*(left[name] for name in names))
         if how == "left":
             alone = np.setdiff1d(np.arange(left.num_rows), asked)
             order = np.argsort(np.concatenate([asked, alone]), kind="stable")
             asked = np.concatenate([asked, alone])[order]
-            found = np.concatenate([found, np.full(len(alone), -1)])[order]
-        taken = pa.array(found, mask=found < 0)
+            matched = np.concatenate([matched, np.full(len(alone), -1)])[order]
+        taken = pa.array(matched, mask=matched < 0)
         result = left.take(pa.array(asked))
         for name in right.column_names:
             result = result.append_column(right.schema.field(name), right[name].take(taken))
