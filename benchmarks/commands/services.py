@@ -1,9 +1,10 @@
-"""``python -m benchmarks services``: a shuffle beside one file for each writer and partition, and k-means beside LRU.
+"""``python -m benchmarks services``: a shuffle beside files, an aggregation beside a map, and k-means beside LRU.
 
 The shuffle is in C++ on both sides: threads write the same records to pages of the store, and to buffered files, and
-read them again, by partition. The files' process gets as much memory as the store has, page cache included. k-means
-makes five passes over pages of 1.5 times the memory, in a locality set that declares them, and in one with the policy
-LRU. Rounds of all alternate in one run, on a store of its own, and only ratios are meaningful.
+read them again, by partition. The files' process gets as much memory as the store has, page cache included. So does the
+process with a ``std::unordered_map`` that is compared with an aggregation of string keys, also in C++. k-means makes
+five passes over pages of 1.5 times the memory, in a locality set that declares them, and in one with the policy LRU.
+Rounds of all alternate in one run, on a store of its own, and only ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 GOALS = {"write": 1.1, "read": 2.2}
 KMEANS_GOAL = 1.8
+AGGREGATION_GOAL = 1
+GROUP_BYTES = 64  # of a group's record in a page
+GROUP_TIMES = 2  # rows of each group
 OVER = 1.5  # times the memory
 PASSES = 5
 CLUSTERS = 4
@@ -41,7 +46,7 @@ PAGE_BYTES = 4 * MIB
 
 def add_services(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``services``."""
-    parser = commands.add_parser("services", help="a shuffle beside files, and k-means beside LRU")
+    parser = commands.add_parser("services", help="a shuffle, an aggregation and k-means beside what they replace")
     parser.add_argument("--mib", type=int, default=1024, help="of the store's memory (default 1024)")
     parser.add_argument("--rounds", type=int, default=3, help="of each (default 3); medians are printed")
     parser.add_argument("--record-bytes", type=int, default=100, help="default 100")
@@ -55,6 +60,7 @@ def add_services(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table."""
     figures: dict[str, Any] = {}
+    groups: dict[str, Any] = {}
     table = []
     with tempfile.TemporaryDirectory(prefix="sv-", dir=arguments.folder) as folder:
         for share, spilling in ((0.25, False), (OVER, True)):
@@ -67,15 +73,26 @@ def run(arguments: argparse.Namespace) -> int:
                 table.append(
                     [f"shuffle, {name}: {what}", f"{ours:.2f}", f"{files:.2f}", f"{files / ours:.2f}", f"{goal:g}"]
                 )
+        for share, spilling in ((0.25, False), (OVER, True)):
+            disk = str(Path(folder, "spill")) if spilling else "none"
+            with own_store(Path(folder, f"groups-{share}"), arguments.mib, "--spill-path", disk) as store:
+                measured = _aggregation(store, arguments, share)
+            groups[f"{share:g} times the memory"] = measured
+            ours = statistics.median(measured["ours"]) / 1e9
+            by_map = statistics.median(measured["map"]) / 1e9 if measured["map"] else None
+            row = ["killed", "-"] if by_map is None else [f"{by_map:.2f}", f"{by_map / ours:.2f}"]
+            name = f"aggregation, {share:g} times the memory"
+            table.append([name, f"{ours:.2f}", *row, f"{AGGREGATION_GOAL:g}"])
         with own_store(Path(folder, "kmeans"), arguments.mib, "--spill-path", str(Path(folder, "spill"))) as store:
             kmeans = _kmeans(store, arguments.rounds)
         for what, index, wanted in (("", 0, f"{KMEANS_GOAL:g}"), (": GB read from disk", 1, "")):
             ours, lru = (statistics.median(each[index] for each in kmeans[name]) for name in ("data_aware", "lru"))
             table.append([f"k-means, five passes{what}", f"{ours:.2f}", f"{lru:.2f}", f"{lru / ours:.2f}", wanted])
     print(f"Seconds, {arguments.threads} threads, {arguments.mib} MiB of memory, medians of {arguments.rounds}:")
-    print(grid(["what", "entrepot", "files, or LRU", "ratio", "goal"], table))
+    print(grid(["what", "entrepot", "files, map or LRU", "ratio", "goal"], table))
     if arguments.json is not None:
-        text = json.dumps({"machine": machine(), "commit": commit(), "shuffle": figures, "kmeans": kmeans})
+        everything = {"shuffle": figures, "aggregation": groups, "kmeans": kmeans}
+        text = json.dumps({"machine": machine(), "commit": commit(), **everything})
         arguments.json.write_text(text, encoding="utf-8")
     return 0
 
@@ -103,6 +120,33 @@ def _shuffle(store: entrepot.Store, folder: Path, arguments: argparse.Namespace,
                     figures.setdefault(prefix + key, []).extend(measured[key])
     if len(sums) != 1:
         raise RuntimeError(f"the records differ: {sums}")
+    return figures
+
+
+def _aggregation(store: entrepot.Store, arguments: argparse.Namespace, share: float) -> dict[str, list[int]]:
+    """Run both sides in turns; the map's times are missing if its process was killed for its memory."""
+    native, memory = str(native_of_developers()), arguments.mib * MIB
+    page_bytes = min(MIB, memory // 8 // arguments.partitions // 4096 * 4096)
+    groups = int(share * memory) // GROUP_BYTES
+    numbers = [groups, GROUP_TIMES, arguments.partitions, page_bytes, memory // 2, 1]
+    figures: dict[str, list[int]] = {"ours": [], "map": []}
+    results = set()
+    with memory_limit(memory) as limited:
+        if limited is None:
+            print("No control group can be made here: the map has all of the machine's memory.")
+        for _ in range(arguments.rounds):
+            for side, socket in (("ours", store.address.removeprefix("unix://")), ("map", "-")):
+                command = [native, "aggregate", socket, *map(str, numbers)]
+                enter = limited if side == "map" and limited else []
+                done = subprocess.run([*enter, *command], capture_output=True, text=True, check=False)
+                if done.returncode == -signal.SIGKILL and enter:
+                    continue
+                done.check_returncode()
+                measured = json.loads(done.stdout)
+                results.add((measured["groups"], measured["count"], measured["total"]))
+                figures[side] += measured["took"]
+    if len(results) != 1:
+        raise RuntimeError(f"the results differ: {results}")
     return figures
 
 

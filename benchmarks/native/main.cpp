@@ -26,6 +26,8 @@ constexpr const char* kHelp =
     "    spilling and reloading beside plain direct I/O of the same bytes, in turns\n"
     "bench_native shuffle SOCKET FOLDER BYTES RECORD_BYTES PARTITIONS THREADS PAGE_BYTES ROUNDS\n"
     "    a shuffle; SOCKET -: one file for each writer and partition instead\n"
+    "bench_native aggregate SOCKET GROUPS TIMES PARTITIONS PAGE_BYTES BUDGET_BYTES ROUNDS\n"
+    "    a hash aggregation of string keys; SOCKET -: std::unordered_map instead\n"
     "bench_native crowd SOCKET CLIENTS MILLISECONDS BYTES\n"
     "    clients in processes of their own, all at once: each gets for half the time, then puts\n";
 
@@ -47,6 +49,7 @@ int main(int argc, char** argv) {
   if (all[0] == "steps" && !rest.empty()) return bench::steps(rest);
   if (all[0] == "spill" && rest.size() == 4) return bench::spill(rest);
   if (all[0] == "shuffle" && rest.size() == 8) return bench::shuffle(rest);
+  if (all[0] == "aggregate" && rest.size() == 7) return bench::aggregate(rest);
   if (all[0] == "crowd" && rest.size() == 4) return bench::crowd(rest);
   std::fputs(kHelp, stderr);
   return 2;

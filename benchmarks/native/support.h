@@ -49,6 +49,7 @@ int store_put(const std::vector<std::string>& arguments);
 int store_loop(const std::vector<std::string>& arguments);
 int steps(const std::vector<std::string>& arguments);
 int spill(const std::vector<std::string>& arguments);
+int aggregate(const std::vector<std::string>& arguments);
 int shuffle(const std::vector<std::string>& arguments);
 int crowd(const std::vector<std::string>& arguments);
 

@@ -33,8 +33,8 @@ WRITER = """
         from entrepot._streams.writer import StreamWriter
         StreamWriter.close = lambda self: stop()
     if step == "pages":
-        from entrepot._services import shuffle_writer
-        shuffle_writer.pack_manifest = lambda *arguments: stop()
+        from entrepot._services import service_writer
+        service_writer.pack_manifest = lambda *arguments: stop()
     with shuffle.writer() as writer:
         if step == "opened":
             stop()

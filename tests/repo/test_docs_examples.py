@@ -25,6 +25,7 @@ PROGRAMS = [
     ("docs/filesystem.md", 0),
     ("docs/plasma-python.md", 0),
     ("docs/resharing.md", 0),
+    *(("docs/services.md", number) for number in range(6)),
     ("docs/streams.md", 0),
     ("docs/streams.md", 1),
     ("docs/checkpoints.md", 0),

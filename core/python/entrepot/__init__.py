@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from entrepot._codecs.own_codecs import codec as codec
     from entrepot._collections.builder import CollectionBuilder as CollectionBuilder
     from entrepot._collections.collection import Collection as Collection
+    from entrepot._services.aggregation import Aggregation as Aggregation
+    from entrepot._services.aggregation import AggregationWriter as AggregationWriter
+    from entrepot._services.broadcast import Broadcast as Broadcast
+    from entrepot._services.join_map import JoinMap as JoinMap
     from entrepot._services.page import Page as Page
+    from entrepot._services.page_iterators import PageIterator as PageIterator
+    from entrepot._services.scratch import ScratchSet as ScratchSet
     from entrepot._services.shuffle import Shuffle as Shuffle
     from entrepot._services.shuffle_writer import ShuffleWriter as ShuffleWriter
     from entrepot._store.connection import connect as connect
@@ -86,19 +92,25 @@ _ERRORS = (
     "VersionMismatch",
 )
 _MODULE_BY_NAME = {
+    "Aggregation": "entrepot._services.aggregation",
+    "AggregationWriter": "entrepot._services.aggregation",
     "Allocating": "entrepot._client.allocating",
     "Blob": "entrepot._codecs.blob",
+    "Broadcast": "entrepot._services.broadcast",
     "Collection": "entrepot._collections.collection",
     "CollectionBuilder": "entrepot._collections.builder",
     "ColumnBuilder": "entrepot._builders.column_builder",
     "Durable": "entrepot.durable",
+    "JoinMap": "entrepot._services.join_map",
     "LocalitySet": "entrepot._client.locality",
     "ObjectID": "entrepot.ids",
     "ObjectInfo": "entrepot._client.info",
     "Page": "entrepot._services.page",
+    "PageIterator": "entrepot._services.page_iterators",
     "Pin": "entrepot._client.pins",
     "PutResult": "entrepot._client.info",
     "Reservation": "entrepot._client.reservation",
+    "ScratchSet": "entrepot._services.scratch",
     "SessionInfo": "entrepot._client.info",
     "Shuffle": "entrepot._services.shuffle",
     "ShuffleWriter": "entrepot._services.shuffle_writer",
@@ -112,8 +124,11 @@ _MODULE_BY_NAME = {
 }
 __all__ = [
     "AccessDenied",
+    "Aggregation",
+    "AggregationWriter",
     "Allocating",
     "Blob",
+    "Broadcast",
     "BuildMismatch",
     "CodecFailed",
     "Collection",
@@ -126,6 +141,7 @@ __all__ = [
     "InstanceLost",
     "InvalidArgument",
     "InvalidReference",
+    "JoinMap",
     "LocalitySet",
     "NotSealed",
     "ObjectDropped",
@@ -135,9 +151,11 @@ __all__ = [
     "ObjectLost",
     "ObjectNotFound",
     "Page",
+    "PageIterator",
     "Pin",
     "PutResult",
     "Reservation",
+    "ScratchSet",
     "SessionInfo",
     "Shuffle",
     "ShuffleWriter",

@@ -392,6 +392,8 @@ void add_client(nb::module_& module) {
   add_object_builders(module, cls);
   add_transfers(module, cls);
   add_pages(module, cls);
+  add_aggregates(module, cls);
+  add_join_indexes(module);
   module.def("connect", &connect, nb::arg("path"), nb::arg("label"), nb::arg("version"), nb::arg("connect_timeout"),
              nb::arg("reconnect_timeout"), nb::arg("start").none() = nb::none(),
              nb::arg("succeeded").none() = nb::none(), nb::rv_policy::take_ownership);

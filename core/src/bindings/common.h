@@ -69,5 +69,7 @@ void add_sessions_and_names(nb::class_<PyClient>& cls);
 void add_inline_objects(nb::module_& module, nb::class_<PyClient>& cls);
 void add_object_builders(nb::module_& module, nb::class_<PyClient>& cls);
 void add_pages(nb::module_& module, nb::class_<PyClient>& cls);
+void add_aggregates(nb::module_& module, nb::class_<PyClient>& cls);
+void add_join_indexes(nb::module_& module);
 
 }  // namespace entrepot::bindings

@@ -32,15 +32,6 @@ struct PyPageWriter {
   std::vector<std::shared_ptr<PyAppender>> appenders;  // guarded by the GIL
 };
 
-struct PackedPage {
-  IdBytes id;
-  std::uint32_t partition;
-  std::uint64_t records;
-  std::uint64_t bytes;
-  std::uint64_t sealed_ns;
-};
-static_assert(sizeof(PackedPage) == 48);
-
 std::span<const std::uint32_t> partition_numbers_from(Exports& exports, nb::handle numbers) {
   const SourceBuffer buffer = exports.add(numbers);
   return {static_cast<const std::uint32_t*>(buffer.data), buffer.length / sizeof(std::uint32_t)};
@@ -65,19 +56,7 @@ PyPageWriter create_writer(PyClient& client, std::uint64_t session, const std::v
   options.framing = static_cast<Framing>(framing);
   options.record_bytes = record_bytes;
   options.wait_ms = milliseconds(timeout);
-  if (prefix.size() != options.prefix.size()) raise(Status(Code::kInvalidArgument, "a prefix has 12 bytes"));
-  std::memcpy(options.prefix.data(), prefix.c_str(), options.prefix.size());
-  return {check(client.run([&](const Attachment& attachment) -> Result<std::shared_ptr<PageWriter>> {
-            ASSIGN_OR_RETURN(options.session,
-                             client.reconnecting_client().session_number(attachment, session, signal_interrupt()));
-            options.sets.clear();
-            for (const std::uint64_t set : sets) {
-              ASSIGN_OR_RETURN(const std::uint32_t number, ReconnectingClient::set_number(attachment, set));
-              options.sets.push_back(number);
-            }
-            return PageWriter::create(attachment.client, options);
-          })),
-          {}};
+  return {open_page_writer(client, options, session, sets, prefix), {}};
 }
 
 std::shared_ptr<PyAppender> create_appender(PyPageWriter& writer) {
@@ -96,13 +75,7 @@ nb::bytes finish(PyPageWriter& writer) {
       locks.emplace_back(appender->mutex);
     return writer.writer->finish(signal_interrupt());
   }));
-  std::string packed;
-  packed.reserve(pages.size() * sizeof(PackedPage));
-  for (const SealedPage& page : pages) {
-    const PackedPage entry{page.id, page.partition, page.records, page.bytes, page.sealed_ns};
-    packed.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
-  }
-  return to_bytes(packed);
+  return pack_pages(pages);
 }
 
 void abandon(PyPageWriter& writer) {
@@ -297,6 +270,59 @@ RecordColumn::RecordColumn(Exports& exports, nb::handle data, std::uint64_t widt
   const bool fits = offset_bytes == 4 ? check_offsets(static_cast<const std::int32_t*>(offsets_))
                                       : check_offsets(static_cast<const std::int64_t*>(offsets_));
   if (!fits) raise(Status(Code::kInvalidArgument, "the offsets are not ascending, or exceed the data"));
+}
+
+RowKeys row_keys_from(Exports& exports, const nb::list& columns) {
+  std::vector<KeyColumn> read;
+  for (const nb::handle each : columns) {
+    const auto fields = nb::cast<nb::tuple>(each);
+    if (fields.size() != 5) raise(Status(Code::kInvalidArgument, "a key column has five fields"));
+    const RecordColumn values(exports, fields[0], nb::cast<std::uint64_t>(fields[1]), fields[2],
+                              nb::cast<unsigned>(fields[3]));
+    KeyColumn& column = read.emplace_back(values.key_column());
+    if (fields[4].is_none()) continue;
+    const SourceBuffer valid = exports.add(fields[4]);
+    if (valid.length != column.rows) {
+      raise(Status(Code::kInvalidArgument,
+                   concat(column.rows, " rows need as many bytes of validity, but got ", valid.length)));
+    }
+    column.valid = static_cast<const std::uint8_t*>(valid.data);
+  }
+  return check(RowKeys::create(std::move(read)));
+}
+
+std::shared_ptr<PageWriter> open_page_writer(PyClient& client, PageWriterOptions options, std::uint64_t session,
+                                             const std::vector<std::uint64_t>& sets, const nb::bytes& prefix) {
+  if (prefix.size() != options.prefix.size()) raise(Status(Code::kInvalidArgument, "a prefix has 12 bytes"));
+  std::memcpy(options.prefix.data(), prefix.c_str(), options.prefix.size());
+  return check(client.run([&](const Attachment& attachment) -> Result<std::shared_ptr<PageWriter>> {
+    ASSIGN_OR_RETURN(options.session,
+                     client.reconnecting_client().session_number(attachment, session, signal_interrupt()));
+    options.sets.clear();
+    for (const std::uint64_t set : sets) {
+      ASSIGN_OR_RETURN(const std::uint32_t number, ReconnectingClient::set_number(attachment, set));
+      options.sets.push_back(number);
+    }
+    return PageWriter::create(attachment.client, options);
+  }));
+}
+
+nb::bytes pack_pages(const std::vector<SealedPage>& pages) {
+  struct PackedPage {
+    IdBytes id;
+    std::uint32_t partition;
+    std::uint64_t records;
+    std::uint64_t bytes;
+    std::uint64_t sealed_ns;
+  };
+  static_assert(sizeof(PackedPage) == 48);
+  std::string packed;
+  packed.reserve(pages.size() * sizeof(PackedPage));
+  for (const SealedPage& page : pages) {
+    const PackedPage entry{page.id, page.partition, page.records, page.bytes, page.sealed_ns};
+    packed.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
+  }
+  return to_bytes(packed);
 }
 
 void add_pages(nb::module_& module, nb::class_<PyClient>& cls) {

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "bindings/common.h"
 #include "bindings/items.h"
+#include "client/page_writer.h"
+#include "client/row_keys.h"
 
 namespace entrepot::bindings {
 
@@ -21,6 +25,8 @@ class RecordColumn {
     if (offset_bytes_ == 4) return slice(static_cast<const std::int32_t*>(offsets_), i);
     return slice(static_cast<const std::int64_t*>(offsets_), i);
   }
+  // The same for the client's tables.
+  [[nodiscard]] KeyColumn key_column() const { return {data_.data(), width_, offsets_, offset_bytes_, nullptr, size_}; }
 
  private:
   template <class Offset>
@@ -35,5 +41,16 @@ class RecordColumn {
   unsigned offset_bytes_ = 0;
   std::uint64_t size_ = 0;
 };
+
+// Columns of keys, as Python passes them: a list of (data, width, offsets, offset_bytes, valid or None).
+[[nodiscard]] RowKeys row_keys_from(Exports& exports, const nb::list& columns);
+
+// Opens a writer of pages in a session, given by handles.
+[[nodiscard]] std::shared_ptr<PageWriter> open_page_writer(PyClient& client, PageWriterOptions options,
+                                                           std::uint64_t session,
+                                                           const std::vector<std::uint64_t>& sets,
+                                                           const nb::bytes& prefix);
+// For each page: ID, partition, records, bytes, when it was sealed: 20, 4, 8, 8, 8 bytes.
+[[nodiscard]] nb::bytes pack_pages(const std::vector<SealedPage>& pages);
 
 }  // namespace entrepot::bindings

@@ -41,7 +41,10 @@ struct PageHeader {
   std::uint32_t record_bytes = 0;  // with Framing::kFixed
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;  // of the page, this header included
-  std::uint8_t reserved[32] = {};
+  // Of a page of partial aggregates: only keys whose hashes begin so are in it. 0 bits: any.
+  std::uint32_t hash_prefix = 0;
+  std::uint32_t hash_bits = 0;
+  std::uint8_t reserved[24] = {};
 };
 struct ChunkHeader {
   std::uint64_t bytes = 0;  // of its records; what follows, up to the next multiple of 64, is undefined

@@ -10,9 +10,6 @@
 namespace entrepot {
 namespace {
 
-// What remains of a page of this size or less, at the end of a shuffle, is not given back: it would be a small fragment.
-constexpr std::uint64_t kMinSealedBytes = 32U << 10;
-
 std::uint64_t monotonic_ns() {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -74,11 +71,13 @@ std::shared_ptr<Appender> PageWriter::appender() {
   return made;
 }
 
-Result<std::shared_ptr<PageWriter::Page>> PageWriter::new_page(std::uint64_t bytes, const Interrupt& interrupt) {
-  auto page = std::make_shared<Page>();
-  ASSIGN_OR_RETURN(page->blob, client_->create(bytes, options_.wait_ms, interrupt));
-  return page;
+Result<std::shared_ptr<WritableBlob>> PageWriter::new_blob(std::uint64_t bytes, const Interrupt& interrupt) {
+  auto blob = client_->create(bytes, options_.wait_ms, interrupt);
+  if (!blob.is_ok()) return fail(blob.status());
+  return blob;
 }
+
+Status PageWriter::usable() const { return is_orphan() ? orphan_error() : failure(); }
 
 std::shared_ptr<PageWriter::Page> PageWriter::give_back(Cursor& cursor) {
   Page& page = *cursor.page;
@@ -132,9 +131,9 @@ Status PageWriter::make_room(std::uint32_t number, Cursor& cursor, std::uint64_t
     }
     if (!open) {
       const std::uint64_t bytes = std::max(options_.page_bytes, round_up(need + kPageOverheadBytes, kChunkAlign));
-      auto page = new_page(bytes, interrupt);
-      if (!page.is_ok()) return fail(page.status());
-      open = page.take();
+      auto page = std::make_shared<Page>();
+      ASSIGN_OR_RETURN(page->blob, new_blob(bytes, interrupt));
+      open = std::move(page);
     }
     const std::uint64_t taken = std::min(chunk, open->blob->bytes() - open->used);
     cursor.begin = open->blob->data() + open->used;
@@ -151,7 +150,11 @@ Status PageWriter::make_room(std::uint32_t number, Cursor& cursor, std::uint64_t
   return Status::ok();
 }
 
-Status PageWriter::seal(std::uint32_t partition, Page& page, const Interrupt& interrupt) {
+Status PageWriter::seal(std::uint32_t partition, const Page& page, const Interrupt& interrupt) {
+  return seal(partition, FilledPage{page.blob, page.used, page.records}, interrupt);
+}
+
+Status PageWriter::seal(std::uint32_t partition, const FilledPage& page, const Interrupt& interrupt) {
   if (page.records == 0) return Status::ok();  // and its memory goes back
   PageHeader header;
   header.magic = kPageMagic;
@@ -161,6 +164,8 @@ Status PageWriter::seal(std::uint32_t partition, Page& page, const Interrupt& in
   header.record_bytes = options_.record_bytes;
   header.records = page.records;
   header.bytes = page.used;
+  header.hash_prefix = page.hash_prefix;
+  header.hash_bits = page.hash_bits;
   std::memcpy(page.blob->data(), &header, sizeof(header));
 
   PutItem item;

@@ -26,6 +26,8 @@ namespace entrepot {
 inline constexpr std::uint32_t kMaxPartitions = 1U << 16;
 inline constexpr std::uint64_t kMinPageBytes = 64U << 10;
 inline constexpr std::uint64_t kMaxPageBytes = 1U << 30;
+// What remains of a page of this size or less, at the end of a shuffle, is not given back: it would be a small fragment.
+inline constexpr std::uint64_t kMinSealedBytes = 32U << 10;
 
 struct SealedPage {
   IdBytes id{};
@@ -65,10 +67,23 @@ class PageWriter : public std::enable_shared_from_this<PageWriter> {
   // Seals what is left. No thread may be appending. Returns all pages of this writer, in the order of their seals. If it
   // fails for lack of memory, or any append did, the writer has failed and this returns why.
   [[nodiscard]] Result<std::vector<SealedPage>> finish(const Interrupt& interrupt);
+  // For services that fill whole pages on their own: memory for one, and its seal. The page's first chunk begins behind
+  // its header, and ends at `used`.
+  [[nodiscard]] Result<std::shared_ptr<WritableBlob>> new_blob(std::uint64_t bytes, const Interrupt& interrupt);
+  struct FilledPage {
+    std::shared_ptr<WritableBlob> blob;
+    std::uint64_t used = 0;
+    std::uint64_t records = 0;
+    std::uint32_t hash_prefix = 0;
+    std::uint32_t hash_bits = 0;
+  };
+  [[nodiscard]] Status seal(std::uint32_t partition, const FilledPage& page, const Interrupt& interrupt);
   // Gives everything up: open pages are dropped, and sealed ones deleted.
   void abandon();
 
   [[nodiscard]] const PageWriterOptions& options() const { return options_; }
+  // kNotSealed: this process is a fork of the writer's. Otherwise why the writer has failed, if it has.
+  [[nodiscard]] Status usable() const;
 
  private:
   friend class Appender;
@@ -93,13 +108,12 @@ class PageWriter : public std::enable_shared_from_this<PageWriter> {
   };
 
   PageWriter(std::shared_ptr<Client> client, PageWriterOptions options);
-  [[nodiscard]] Result<std::shared_ptr<Page>> new_page(std::uint64_t bytes, const Interrupt& interrupt);
   // Makes room for `need` bytes in the cursor's partition.
   [[nodiscard]] Status make_room(std::uint32_t partition, Cursor& cursor, std::uint64_t need,
                                  const Interrupt& interrupt);
   // Returns the page if it is to be sealed now. Requires the partition's mutex.
   [[nodiscard]] std::shared_ptr<Page> give_back(Cursor& cursor);
-  [[nodiscard]] Status seal(std::uint32_t partition, Page& page, const Interrupt& interrupt);
+  [[nodiscard]] Status seal(std::uint32_t partition, const Page& page, const Interrupt& interrupt);
   Status fail(Status status);
   [[nodiscard]] Status failure() const;
   [[nodiscard]] bool is_orphan() const;

@@ -60,15 +60,21 @@ def given_numbers(given: Any, rows: int, partitions: int) -> np.ndarray[Any, np.
 def _hashes(column: pa.Array) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    raw = _core.hash_partitions(*_key_buffers(column), _HASHES)
+    raw = _core.hash_partitions(*key_buffers(column), _HASHES)
     hashes = np.frombuffer(raw, np.uint32)
     if column.null_count:
         hashes = np.where(column.is_null().to_numpy(zero_copy_only=False), np.uint32(_NULL_HASH), hashes)
     return hashes
 
 
-def _key_buffers(column: pa.Array) -> tuple[Any, int, Any, int]:
-    """Return data, width, offsets and bytes of an offset, as ``_core.hash_partitions`` takes them."""
+def key_buffers(column: pa.Array) -> tuple[Any, int, Any, int]:
+    """Return data, width, offsets and bytes of an offset, as ``_core.hash_partitions`` takes them.
+
+    Equal values have equal bytes: NaN is one of many, and -0.0 is 0.0.
+
+    Raises:
+        UnsupportedType: a column of lists, structs or the like.
+    """
     import pyarrow as pa
 
     pc: Any = import_module("pyarrow.compute")  # whose functions are made at run time
@@ -101,6 +107,29 @@ def _key_buffers(column: pa.Array) -> tuple[Any, int, Any, int]:
     return memoryview(buffers[1])[offset * width : (offset + rows) * width], width, None, 0
 
 
+def key_width(kind: pa.DataType) -> int:
+    """Return the bytes of each value as :func:`key_buffers` has them; 0: they have offsets.
+
+    Raises:
+        UnsupportedType: as :func:`key_buffers`.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return key_width(kind.value_type)
+    if pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return 1
+    if _offset_bytes(kind):
+        return 0
+    try:
+        width: int = kind.bit_width // 8
+    except ValueError:
+        width = 0
+    if not width or kind.num_fields:
+        raise UnsupportedType(f"a column of type {kind} cannot be a key: use numbers, times, text or bytes")
+    return width
+
+
 def _offset_bytes(kind: pa.DataType) -> int:
     import pyarrow as pa
 
@@ -109,6 +138,23 @@ def _offset_bytes(kind: pa.DataType) -> int:
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return 8
     return 0
+
+
+def key_columns(columns: list[pa.Array]) -> list[_core.KeyColumn]:
+    """Return columns as the extension takes keys that may be null."""
+    made: list[_core.KeyColumn] = []
+    for column in columns:
+        made.append((*key_buffers(column), validity(column)))
+    return made
+
+
+def validity(column: pa.Array) -> Any:
+    """Return a byte for each row, 0 for null; None: no row is null."""
+    import numpy as np
+
+    if not column.null_count:
+        return None
+    return column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
 
 
 def record_buffers(records: Any, record_bytes: int) -> tuple[Any, int, Any, int, int]:
@@ -135,4 +181,4 @@ def record_buffers(records: Any, record_bytes: int) -> tuple[Any, int, Any, int,
         raise UnsupportedType(f"records must be an Arrow array of bytes or text, not of {column.type}")
     if column.null_count:
         raise InvalidArgument("a record is null: fill_null(b'') makes it empty")
-    return (*_key_buffers(column), len(column)) if len(column) else (b"", 0, bytes(8), 8, 0)
+    return (*key_buffers(column), len(column)) if len(column) else (b"", 0, bytes(8), 8, 0)

@@ -23,7 +23,7 @@ from entrepot._collections.metadata import VALUE, Contents, ValueTraits, collect
 from entrepot._daemon.units import parse_size
 from entrepot._services.manifest import Manifest, WriterSlots, parse_manifest
 from entrepot._services.page import ALIGNED, COMPACT, FIXED, Page
-from entrepot._services.shuffle_layout import ShuffleLayout, checked_layout_number
+from entrepot._services.shuffle_layout import SHUFFLE, ShuffleLayout, checked_layout_number
 from entrepot._services.shuffle_writer import ShuffleWriter
 from entrepot._streams.stream import Stream, StreamArguments
 from entrepot.errors import (
@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 
     from entrepot._collections.collection import Collection
     from entrepot._services.store_access import ServiceStore
+    from entrepot._streams.writer import StreamWriter
 
 _MAX_PARTITIONS = 1 << 16
+_DEFAULT_PARTITIONS = 32  # of an aggregation
 _MAX_WRITERS = 1 << 12
 _MIN_PAGE_BYTES, _MAX_PAGE_BYTES = 64 << 10, 1 << 30
 _DEFAULT_PAGE_BYTES = 4 << 20
@@ -60,6 +62,7 @@ class Shuffle:
         name: its name within the session; once it is sealed, that of the collection of its pages.
         partitions: how many partitions it has.
         writers: how many writers it expects in total.
+        layout, slots: what services that are made of it need.
     """
 
     def __init__(
@@ -71,14 +74,17 @@ class Shuffle:
         record_bytes: SupportsIndex | None,
         records: bool,
         page_bytes: SupportsIndex | str | None,
+        kind: str = SHUFFLE,
+        plan: dict[str, Any] | None = None,
     ) -> None:
         self._store = store
+        self._kind = kind
         self.name = checked_name(name)
         self.id = store.derive(collection_key(name))
-        self._layout = self._agree(partitions, writers, record_bytes, records, page_bytes)
-        self.partitions = self._layout.partitions
-        self.writers = self._layout.writers
-        self._slots = WriterSlots(store, name, self.writers)
+        self.layout = self._agree(partitions, writers, record_bytes, records, page_bytes, plan)
+        self.partitions = self.layout.partitions
+        self.writers = self.layout.writers
+        self.slots = WriterSlots(store, name, self.writers)
 
     def writer(self) -> ShuffleWriter:
         """Open one of the shuffle's writers, for this process; a context manager that closes it.
@@ -88,13 +94,16 @@ class Shuffle:
             InvalidArgument: all writers that the shuffle expects are open already.
             StreamFailed: the shuffle has failed: a writer died or gave up.
         """
+        return ShuffleWriter(self._store, self.name, self.layout, self.slots, self.open_stream())
+
+    def open_stream(self) -> StreamWriter:
+        """Open a writer of the stream that tells who writes; for the writers of this module."""
         if self.sealed:
             raise ObjectExists(
-                f"shuffle {self.name!r} is sealed, so nothing can be written to it: discard() it, or choose another "
-                "name"
+                f"{self._kind} {self.name!r} is sealed, so nothing can be written to it: discard() it, or choose "
+                "another name"
             )
-        stream = self._stream(create=True).writer()
-        return ShuffleWriter(self._store, self.name, self._layout, self._slots, stream)
+        return self._stream(create=True).writer()
 
     @property
     def sealed(self) -> bool:
@@ -161,7 +170,7 @@ class Shuffle:
         batches = list(self.read(partition, timeout=timeout))
         raw = self._index()[2]
         if raw is None:
-            raise InvalidArgument(f"no rows were written to shuffle {self.name!r}, so their columns are not known")
+            raise InvalidArgument(f"no rows were written to {self._kind} {self.name!r}, so their columns are not known")
         return pa.Table.from_batches(batches, pa.ipc.read_schema(pa.py_buffer(raw)))
 
     def records(self, partition: int, *, timeout: float | None = None) -> Iterator[pa.Array]:
@@ -191,6 +200,10 @@ class Shuffle:
         self.seal(timeout=timeout)
         return list(self._index()[1])
 
+    def schema_bytes(self) -> bytes | None:
+        """Return the schema that its writers gave, once it is sealed; None: they wrote nothing."""
+        return self._index()[2]
+
     def discard(self) -> None:
         """Delete the shuffle with all its pages, sealed or not, also those of writers that died.
 
@@ -199,7 +212,7 @@ class Shuffle:
         with suppress(ObjectNotFound, StreamLost):
             self._stream(create=False).remove()
         self._store.delete(self.id, members=True)
-        self._slots.discard()
+        self.slots.discard()
         self._store.delete(self._index_id)
         self._store.delete(self._layout_id)
 
@@ -226,38 +239,47 @@ class Shuffle:
         record_bytes: SupportsIndex | None,
         records: bool,
         page_bytes: SupportsIndex | str | None,
+        plan: dict[str, Any] | None,
     ) -> ShuffleLayout:
         """Return the layout, which is that of whoever came first."""
         existing = self._existing_layout()
         if existing is None:
-            if partitions is None:
+            if partitions is None and plan is None:
+                needed = "the number of partitions" if self._kind == SHUFFLE else "keys and aggregates"
                 raise ObjectNotFound(
-                    f"there is no shuffle {self.name!r} in session {self._store.session_name!r}: its first user passes "
-                    "the number of partitions"
+                    f"there is no {self._kind} {self.name!r} in session {self._store.session_name!r}: its first user "
+                    f"passes {needed}"
                 )
-            count = checked_layout_number("the number of partitions", partitions, _MAX_PARTITIONS)
+            given = _DEFAULT_PARTITIONS if partitions is None else partitions
+            count = checked_layout_number("the number of partitions", given, _MAX_PARTITIONS)
             of_all = 1 if writers is None else checked_layout_number("the number of writers", writers, _MAX_WRITERS)
             length = 0 if record_bytes is None else _record_length(record_bytes)
             framing = FIXED if length else COMPACT if records else ALIGNED
-            layout = ShuffleLayout(count, of_all, framing, length, self._page_bytes(page_bytes, count * of_all))
+            size = self._page_bytes(page_bytes, count * of_all)
+            layout = ShuffleLayout(count, of_all, framing, length, size, self._kind, plan)
             try:
                 self._store.put(asdict(layout), id=self._layout_id)
             except ObjectExists:
                 existing = self._existing_layout()
             if existing is None:
                 return layout
+        if existing.kind != self._kind:
+            raise ObjectExists(
+                f"the name {self.name!r} is taken by another service (kind: {existing.kind}): choose another one"
+            )
         asked = {
             "partitions": partitions,
             "writers": writers,
             "record_bytes": record_bytes,
             "framing": COMPACT if records and record_bytes is None else None,
+            "plan": plan,
             "page_bytes": None if page_bytes is None else self._page_bytes(page_bytes, 1),
         }
         for key, value in asked.items():
             if value is not None and value != getattr(existing, key):
                 raise InvalidArgument(
-                    f"shuffle {self.name!r} exists with {key}={getattr(existing, key)}, not {value}: pass the same "
-                    "everywhere, or discard() it first"
+                    f"{self._kind} {self.name!r} exists with {key}={getattr(existing, key)}, not {value}: pass the "
+                    "same everywhere, or discard() it first"
                 )
         return existing
 
@@ -280,42 +302,42 @@ class Shuffle:
     def _check_partition(self, partition: int) -> None:
         if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < self.partitions:
             raise InvalidArgument(
-                f"partition {partition!r} does not exist: the partitions of shuffle {self.name!r} are 0 to "
+                f"partition {partition!r} does not exist: the partitions of {self._kind} {self.name!r} are 0 to "
                 f"{self.partitions - 1}"
             )
 
     def _wait(self, timeout: float | None) -> None:
         """Wait until all writers have closed."""
         deadline = time.monotonic() + timeout_seconds(timeout)
-        while self._slots.manifests() is None and not self.sealed:
+        while self.slots.manifests() is None and not self.sealed:
             try:
-                stream = self._stream(create=not self._slots.any_taken())
+                stream = self._stream(create=not self.slots.any_taken())
                 with stream.reader(late=True) as reader:
                     remaining = max(0.0, deadline - time.monotonic())
                     with suppress(StreamEnded):
                         reader.get(timeout=min(remaining, _SEAL_SLICE_SECONDS))
             except Timeout:
                 if time.monotonic() >= deadline:
-                    missing = self.writers - self._slots.count_finished()
+                    missing = self.writers - self.slots.count_finished()
                     raise Timeout(
-                        f"{missing} of the {self.writers} writers of shuffle {self.name!r} have not closed in time"
+                        f"{missing} of the {self.writers} writers of {self._kind} {self.name!r} have not closed in time"
                     ) from None
             except (ObjectNotFound, StreamFailed) as error:
                 # Whoever saw all writers close removes the stream.
-                if not self.sealed and self._slots.manifests() is None:
+                if not self.sealed and self.slots.manifests() is None:
                     raise self._failure(error) from error
 
     def _failure(self, error: ObjectNotFound | StreamFailed) -> StreamFailed:
         if isinstance(error, ObjectNotFound):
             reason = "the daemon was restarted, or the shuffle discarded, while it was being written"
-            return StreamLost(f"shuffle {self.name!r} is lost: {reason}; discard() it, and write it again")
+            return StreamLost(f"{self._kind} {self.name!r} is lost: {reason}; discard() it, and write it again")
         return type(error)(
-            f"shuffle {self.name!r} has failed, and has no pages: {error}; discard() it, and write it again"
+            f"{self._kind} {self.name!r} has failed, and has no pages: {error}; discard() it, and write it again"
         )
 
     def _seal(self) -> None:
         store = self._store
-        ids = self._slots.manifests()
+        ids = self.slots.manifests()
         if ids is None:
             raise self._failure(ObjectNotFound("it was discarded"))
         manifests = [parse_manifest(self.name, store.get(oid)) for oid in ids]
@@ -347,8 +369,8 @@ class Shuffle:
             first, other = [pa.ipc.read_schema(pa.py_buffer(raw)) for raw in sorted(set(schemas))][:2]
             if first != other:
                 raise InvalidArgument(
-                    f"the writers of shuffle {self.name!r} wrote tables of different columns:\n{first}\nand\n{other}\n"
-                    "discard() it, and write it again"
+                    f"the writers of {self._kind} {self.name!r} wrote tables of different columns:\n{first}\nand\n"
+                    f"{other}\ndiscard() it, and write it again"
                 )
         return schemas[0] if schemas else None
 

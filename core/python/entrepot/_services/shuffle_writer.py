@@ -8,33 +8,31 @@ States::
 
 from __future__ import annotations
 
-import os
 import threading
-from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from entrepot import _core
-from entrepot._services.manifest import PREFIX_BYTES, PageEntry, WriterSlots, pack_manifest, parse_pages
 from entrepot._services.page import ALIGNED
 from entrepot._services.partitioning import given_numbers, partition_numbers, record_buffers
-from entrepot.errors import InvalidArgument, ObjectExists, StoreUnavailable, UnsupportedType
+from entrepot._services.service_writer import WAIT_SECONDS, Finished, ServiceWriter
+from entrepot._services.tables import to_table
+from entrepot.errors import InvalidArgument, UnsupportedType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
+    from entrepot._services.manifest import WriterSlots
     from entrepot._services.shuffle_layout import ShuffleLayout
     from entrepot._services.store_access import ServiceStore
     from entrepot._streams.writer import StreamWriter
 
-_WAIT_SECONDS = 30.0  # for memory, as Store.put
 _PIECE_BYTES = 128 << 10  # rows of a partition are gathered until they have so many
 _GATHERED_BYTES = 32 << 20  # in all partitions, for each thread
 
 
-class ShuffleWriter:
+class ShuffleWriter(ServiceWriter):
     """One process's end of a shuffle. Its threads may append at the same time, each to pages of its own part.
 
     It belongs to the process that opened it: a forked child has to open its own.
@@ -43,25 +41,11 @@ class ShuffleWriter:
     def __init__(
         self, store: ServiceStore, name: str, layout: ShuffleLayout, slots: WriterSlots, stream: StreamWriter
     ) -> None:
-        self._store = store
-        self._name = name
+        super().__init__(store, name, "shuffle", layout.writers, slots, stream)
         self._layout = layout
-        self._stream = stream  # tells the daemon that this writer lives, and everybody else if it dies
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
         self._threads: list[_ThreadState] = []  # guarded by _lock
         self._local = threading.local()
-        self._open = True  # guarded by _lock
-        self._closing = False  # guarded by _lock; whether it may have a manifest
-        self._pages: list[PageEntry] = []  # guarded by _lock; those that are sealed, once all are
         self._schema: pa.Schema | None = None  # guarded by _lock
-        prefix = os.urandom(PREFIX_BYTES)
-        if slots.take(prefix) is None:
-            stream.abort("another writer found no place")
-            raise ObjectExists(
-                f"shuffle {name!r} had all its {layout.writers} writers before: discard() it, or choose another name"
-            )
-        self._manifest_id = slots.manifest_id(prefix)
         self._raw = store._raw().page_writer(
             store._session_number,
             layout.set_handles(store),
@@ -69,8 +53,8 @@ class ShuffleWriter:
             layout.page_bytes,
             layout.framing,
             layout.record_bytes,
-            _WAIT_SECONDS,
-            prefix,
+            WAIT_SECONDS,
+            self._prefix,
         )
 
     def append(self, rows: Any, *, by: str | Sequence[str] | None = None, partitions: Any = None) -> None:
@@ -88,7 +72,7 @@ class ShuffleWriter:
             StoreFull: there is no memory, and nothing that could be moved to disk. The shuffle fails.
             StoreUnavailable: the daemon cannot be reached. The shuffle fails.
         """
-        table = _to_table(rows)
+        table = to_table(rows)
         if self._layout.framing != ALIGNED:
             raise InvalidArgument(f"shuffle {self._name!r} is one of records: append them with append_records()")
         if (by is None) == (partitions is None):
@@ -135,82 +119,27 @@ class ShuffleWriter:
             self._failing(state.appender.append_many, numbers, data, width, offsets, offset_bytes)
             state.count(numbers)
 
-    def close(self) -> None:
-        """Seal what this writer has written. When all writers have closed, the shuffle can be read.
-
-        No thread may be appending. Closing twice is harmless.
-
-        Raises:
-            StreamFailed: another writer died or gave up, so the shuffle has failed.
-            StoreFull, StoreUnavailable: as :meth:`append`.
-        """
-        with self._lock:
-            if not self._open:
-                return
-            self._check_process()
-            self._closing = True
-            try:
-                for state in self._threads:
-                    state.flush()
-                pages = self._raw.finish()
-                self._pages = parse_pages(pages)
-                rows = [sum(counts) for counts in zip(*(state.rows for state in self._threads), strict=True)]
-                schema = self._schema.serialize().to_pybytes() if self._schema is not None else None
-                manifest = pack_manifest(pages, rows or [0] * self._layout.partitions, schema)
-                self._store.put(manifest, id=self._manifest_id)
-                self._open = False
-                self._stream.close()
-            except BaseException as error:
-                self._give_up(f"{type(error).__name__}: {error}")
-                raise
-
-    def abort(self, reason: str = "it was aborted") -> None:
-        """Give up: what was written is deleted, and the shuffle fails with this reason. Harmless once it is closed."""
-        with self._lock:
-            self._give_up(reason)
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed, or has failed."""
-        return not self._open
-
     # --- internal
 
-    def _give_up(self, reason: str) -> None:
-        """Requires _lock."""
-        self._open = False
-        if self._pid == os.getpid():
-            self._stream.abort(reason)
-            self._raw.abandon()
-            if self._closing:
-                with suppress(StoreUnavailable):
-                    self._store.delete(self._manifest_id)
-                    self._store._raw().delete([page.id for page in self._pages])
+    def _finish(self) -> Finished:
+        for state in self._threads:
+            state.flush()
+        pages = self._raw.finish()
+        rows = [sum(counts) for counts in zip(*(state.rows for state in self._threads), strict=True)]
+        schema = self._schema.serialize().to_pybytes() if self._schema is not None else None
+        return Finished(pages, rows or [0] * self._layout.partitions, schema)
 
-    def _failing(self, call: Any, *arguments: Any) -> None:
-        """Call; if that fails halfway, so does the writer."""
-        try:
-            call(*arguments)
-        except InvalidArgument:
-            raise  # checked beforehand
-        except BaseException as error:
-            self.abort(f"{type(error).__name__}: {error}")
-            raise
+    def _abandon(self) -> None:
+        if hasattr(self, "_raw"):
+            self._raw.abandon()
 
     def _state(self) -> _ThreadState:
-        self._check_process()
-        with self._lock:
-            if not self._open:
-                raise InvalidArgument(f"this writer of shuffle {self._name!r} is closed: nothing can be appended")
+        with self._opened():
             state: _ThreadState | None = getattr(self._local, "state", None)
             if state is None:
                 state = self._local.state = _ThreadState(self._raw.appender(), self._layout.partitions)
                 self._threads.append(state)
         return state
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            raise InvalidArgument(f"this writer of shuffle {self._name!r} was opened before a fork: open another one")
 
     def _check_schema(self, schema: pa.Schema) -> None:
         import pyarrow as pa
@@ -228,24 +157,6 @@ class ShuffleWriter:
                     f"all rows of shuffle {self._name!r} must have the same columns: before, they were\n"
                     f"{self._schema}\nbut now\n{bare}"
                 )
-
-    def __enter__(self) -> ShuffleWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort(f"{kind.__name__}: {error}")
-
-    def __del__(self) -> None:
-        if getattr(self, "_open", False) and hasattr(self, "_raw"):
-            self._give_up("it was dropped without close()")
-
-    def __repr__(self) -> str:
-        return f"<entrepot.ShuffleWriter of {self._name!r}{'' if self._open else ' (closed)'}>"
 
 
 class _ThreadState:
@@ -318,28 +229,3 @@ def _joined(pieces: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         return pieces
     return joined
-
-
-def _to_table(rows: Any) -> pa.Table:
-    import pyarrow as pa
-
-    if isinstance(rows, pa.Table):
-        return _without_views(rows)
-    if isinstance(rows, pa.RecordBatch):
-        return _without_views(pa.Table.from_batches([rows]))
-    if hasattr(rows, "__arrow_c_stream__"):
-        return _without_views(pa.table(rows))
-    raise UnsupportedType(
-        f"rows must be a pyarrow.RecordBatch or Table, or have the Arrow C stream interface; got {type(rows).__name__}"
-    )
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """Return the table with views, as Polars has them, as ordinary text and bytes, of which Arrow can gather rows."""
-    import pyarrow as pa
-
-    large = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    if not any(field.type in large for field in table.schema):
-        return table
-    fields = [field.with_type(large.get(field.type, field.type)) for field in table.schema]
-    return table.cast(pa.schema(fields))

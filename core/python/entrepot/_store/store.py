@@ -46,9 +46,16 @@ if TYPE_CHECKING:
     from entrepot._readers.file_reader import FileReader
     from entrepot._readers.formats import Format
     from entrepot._readers.sources import PathArgument
+    from entrepot._services.aggregate_plan import Aggregates
+    from entrepot._services.aggregation import Aggregation
+    from entrepot._services.broadcast import Broadcast
+    from entrepot._services.join_map import JoinMap
+    from entrepot._services.page_iterators import PageIterator
+    from entrepot._services.scratch import ScratchSet
     from entrepot._services.shuffle import Shuffle
     from entrepot._streams.stream import Stream
 
+_NO_VALUE: Any = object()
 _MAX_ATTEMPTS = 64  # attempts to resolve a name that is rebound faster than its object can be read
 
 Opener = Callable[..., "Store"]
@@ -574,6 +581,185 @@ class Store:
         from entrepot._services.shuffle import Shuffle  # here, because most processes use none
 
         return Shuffle(self, name, partitions, writers, record_bytes, records, page_bytes)
+
+    def hash_aggregate(
+        self,
+        name: str,
+        by: str | Sequence[str] | None = None,
+        aggregates: Aggregates | None = None,
+        *,
+        partitions: SupportsIndex | None = None,
+        writers: SupportsIndex | None = None,
+        page_bytes: SupportsIndex | str | None = None,
+    ) -> Aggregation:
+        """Open the hash aggregation of this name in this session: rows that several processes group by key.
+
+            aggregates = {"orders": "count", "revenue": ("price", "sum")}
+            with store.hash_aggregate("revenue", "customer", aggregates).writer() as writer:    # where rows are
+                for batch in batches:
+                    writer.append(batch)
+
+            table = store.hash_aggregate("revenue").to_arrow()                                  # in any process
+
+        Groups are kept in pages of the store; what does not fit is moved to disk, and merged. docs/services.md has
+        more.
+
+        Args:
+            name: its name within the session.
+            by: key column, or columns. Its first user passes keys and aggregates.
+            aggregates: for each column of the result a pair of a column and ``"count"`` (of values that are not null),
+                ``"sum"``, ``"min"``, ``"max"`` or ``"mean"``; or ``"count"`` alone, of rows.
+            partitions: in how many parts the result is read: 1 to 65,536. Default: 32.
+            writers: how many writers it expects in total: 1 to 4,096. Default: 1.
+            page_bytes: as for :meth:`shuffle`.
+
+        Raises:
+            ObjectNotFound: it does not exist, and keys and aggregates were not given.
+            InvalidArgument: a malformed argument, or another value than its first user gave.
+            ObjectExists: the name is that of a shuffle.
+        """
+        from entrepot._services.aggregation import Aggregation  # here, because most processes use none
+
+        return Aggregation(self, name, by, aggregates, partitions, writers, page_bytes)
+
+    @overload
+    def broadcast(
+        self, name: str, *, reader: str | None = None, timeout: float | None = None
+    ) -> Broadcast: ...  # to receive it
+    @overload
+    def broadcast(self, name: str, value: Any, *, readers: SupportsIndex | None = None) -> Broadcast: ...
+    def broadcast(
+        self,
+        name: str,
+        value: Any = _NO_VALUE,
+        *,
+        readers: SupportsIndex | None = None,
+        reader: str | None = None,
+        timeout: float | None = None,
+    ) -> Broadcast:
+        """Publish a value for all processes of this host, or receive it, without a copy.
+
+            store.broadcast("model", weights, readers=4)            # in one process
+
+            with store.broadcast("model", timeout=60) as model:     # in each of four
+                use(model.value)
+
+        Args:
+            name: its name within the session.
+            value: publishes it; without it, waits for it and opens it.
+            readers: how many readers there will be: when so many have closed, the value is deleted. Default: they are
+                not counted, and it is deleted by ``discard()`` or with the session.
+            reader: this reader's name, by which it is counted once, however often its work is repeated. Default: a new
+                one each time.
+            timeout: seconds to wait for the value; None: no limit.
+
+        Raises:
+            ObjectExists: to publish: there is a broadcast of this name.
+            Timeout: to receive: it was not published in time, or is gone.
+            InvalidArgument: a malformed argument.
+            StoreFull, UnsupportedType, StoreUnavailable: as :meth:`put` and :meth:`get`.
+        """
+        from entrepot._services.broadcast import publish, receive  # here, because most processes use none
+
+        if value is _NO_VALUE:
+            if readers is not None:
+                raise InvalidArgument("readers= is for publishing a value: who receives one passes reader=, or nothing")
+            return receive(self, name, reader, timeout)
+        if reader is not None or timeout is not None:
+            raise InvalidArgument("reader= and timeout= are for receiving a value: who publishes one passes readers=")
+        return publish(self, name, value, readers)
+
+    def join_map(
+        self,
+        name: str,
+        table: Any | Callable[[], Any] | None = None,
+        key: str | Sequence[str] | None = None,
+        *,
+        timeout: float | None = 60,
+    ) -> JoinMap:
+        """Open the join map of this name: a hash index over a table's keys, built once and read by all processes.
+
+            customers = store.join_map("customers", read_customers, "id")   # in every process; one of them builds it
+            rows = customers.find(orders["customer"])
+            joined = customers.join(orders, "customer")
+
+        Args:
+            name: its name within the session.
+            table: whatever has the Arrow C stream interface, or a function that returns it, which is called only in
+                the process that builds the map. None: somebody else builds it.
+            key: key column, or columns.
+            timeout: seconds to wait while another process builds it; None: no limit. If that one dies, another goes on.
+
+        Raises:
+            Timeout: it was not built in time.
+            InvalidArgument: it exists with another key; there is no such column; a malformed argument.
+            UnsupportedType: this is no table, or a column cannot be a key.
+            StoreFull, StoreUnavailable: as :meth:`put`.
+        """
+        from entrepot._services.join_map import open_join_map  # here, because most processes use none
+
+        return open_join_map(self, name, table, key, timeout)
+
+    def pages(
+        self,
+        name: str,
+        n: SupportsIndex = 1,
+        *,
+        run: str = "",
+        restart: bool = False,
+        timeout: float | None = 60,
+    ) -> builtins.list[PageIterator]:
+        """Open iterators over the members of a collection that share its members with those of all other workers.
+
+            with store.pages("by-customer")[0] as pages:        # in each of the workers
+                for page in pages:
+                    work_on(page)
+
+        Each member, such as a page of a sealed shuffle, goes to one iterator. If its worker dies, or fails, it goes to
+        another one.
+
+        Args:
+            name: of a sealed collection or shuffle.
+            n: how many iterators, for as many threads of this process: 1 to 1,024.
+            run: names the pass: each goes over all members once.
+            restart: begin this run anew; iterators of before get ``StreamFailed``.
+            timeout: seconds to wait until the collection is sealed; None: no limit.
+
+        Raises:
+            Timeout: there is no such collection in time.
+            InvalidArgument: it is no collection, or has more than 65,536 members.
+            StreamLost: the run was begun before a restart of the daemon.
+        """
+        from entrepot._services.page_iterators import open_page_iterators  # here, because most processes use none
+
+        return open_page_iterators(self, name, n, run, restart, timeout)
+
+    def scratch(
+        self,
+        name: str,
+        pages: SupportsIndex,
+        *,
+        page_bytes: SupportsIndex | str = 1 << 20,
+        open_bytes: SupportsIndex | str | None = None,
+    ) -> ScratchSet:
+        """Open a scratch set: pages that this process, and no other, may change, and that may exceed memory.
+
+            with store.scratch("centroids", 64) as scratch, scratch.write(3) as view:
+                np.frombuffer(view, np.float32)[:] += 1
+
+        Args:
+            name: its name within the session.
+            pages: how many pages.
+            page_bytes: size of each: 32 KiB to 1 GiB, or a text such as ``"1MiB"``.
+            open_bytes: how much of it stays open, and cannot be moved to disk. Default: an eighth of the store.
+
+        Raises:
+            ObjectExists: the set has a writer that lives.
+            InvalidArgument: a malformed argument.
+        """
+        from entrepot._services.scratch import ScratchSet  # here, because most processes use none
+
+        return ScratchSet(self, name, pages, page_bytes, open_bytes)
 
     # --- names
 
