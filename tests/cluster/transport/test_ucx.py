@@ -79,8 +79,8 @@ def test_a_peer_that_describes_its_end_wrongly_is_refused(message: Any) -> None:
 def wires() -> Iterator[tuple[UcxWire, UcxWire]]:
     """Both ends of a connection, with a time limit of half a second."""
     first, second = (PlainWire(each, 0.5) for each in socket.socketpair())
-    with UcxOffer(first, 0.5) as one, UcxOffer(second, 0.5) as other:
-        ends = one.accept(other.message()), other.accept(one.message())
+    with UcxOffer(first, 0.5) as near, UcxOffer(second, 0.5) as far:
+        ends = near.accept(far.message()), far.accept(near.message())
     yield ends
     for end in ends:
         end.close()
