@@ -89,6 +89,8 @@ def call(store: entrepot.Store, name: str, parameter: str, wrong: Any) -> None:
     for other, kind in list(inspect.signature(getattr(entrepot.Store, name)).parameters.items())[1:]:
         if other == parameter:
             argument = wrong
+        elif other == "timeout":
+            argument = 0  # by default, some would wait for a value for minutes, or for ever
         elif kind.default is inspect.Parameter.empty and kind.kind is not inspect.Parameter.VAR_POSITIONAL:
             argument = VALID_ARGUMENTS.get(other, "x" if other in TEXT_PARAMETERS else store.derive("there"))
         else:

@@ -255,8 +255,9 @@ def test_wrong_rows_leave_the_writer_usable(store: entrepot.Store) -> None:
 
 
 def test_others_find_it(store: entrepot.Store) -> None:
-    with pytest.raises(ObjectNotFound, match="keys and aggregates"):
-        store.hash_aggregate("x")
+    for partitions in (None, 4):
+        with pytest.raises(ObjectNotFound, match="keys and aggregates"):
+            store.hash_aggregate("x", partitions=partitions)
     store.hash_aggregate("x", "k", {"n": "count"}, writers=2)
     with pytest.raises(InvalidArgument, match="exists with plan"):
         store.hash_aggregate("x", "other", {"n": "count"})

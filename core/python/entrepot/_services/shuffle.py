@@ -244,7 +244,7 @@ class Shuffle:
         """Return the layout, which is that of whoever came first."""
         existing = self._existing_layout()
         if existing is None:
-            if partitions is None and plan is None:
+            if (partitions if self._kind == SHUFFLE else plan) is None:
                 needed = "the number of partitions" if self._kind == SHUFFLE else "keys and aggregates"
                 raise ObjectNotFound(
                     f"there is no {self._kind} {self.name!r} in session {self._store.session_name!r}: its first user "
