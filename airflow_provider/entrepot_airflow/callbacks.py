@@ -6,17 +6,17 @@ at all. So they only report, and nothing depends on them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from airflow.sdk import BaseNotifier
+from entrepot_io.plain_log import plain_logger
 from entrepot_policy.state.events import Event, read_events
 
 from entrepot_airflow.policy.policy_runtime import runtime
 from entrepot_airflow.policy.task_attempts import task_of
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 MAX_EVENTS = 50
 
 

@@ -7,16 +7,16 @@ begins. Pods created by Airflow are scheduled near their data.
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from typing import Any
 
 from airflow.policies import hookimpl
+from entrepot_io.plain_log import plain_logger
 
 from entrepot_airflow.configuration import pod_placement_enabled, policy_path
 from entrepot_airflow.values import multiple_outputs, read_only_advice
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 _logged_errors: set[str] = set()  # errors already logged, each once per process
 
 

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from entrepot.errors import EntrepotError
+from entrepot_io.plain_log import plain_logger
 
 from entrepot_airflow.compat.components import SCHEDULER_KIND, job_kind
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 KIND_SECONDS = 60.0  # how long a component may take to set its kind
 
 # A poll of the database must never be interrupted by a fork: the executor forks its workers from this process, and

@@ -11,18 +11,18 @@ on_starting --job is a scheduler's--> (polling, every SWEEP_SECONDS) --run is go
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from airflow.listeners import hookimpl
 from entrepot.errors import InvalidArgument
+from entrepot_io.plain_log import plain_logger
 
 from entrepot_airflow.compat.components import is_job
 from entrepot_airflow.configuration import current_settings, default_scope
 from entrepot_airflow.lifetime.rules import LifetimeRules, configured_rules
 from entrepot_airflow.scheduler_thread import SchedulerThread, block_forks
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 SWEEP_SECONDS = 30.0
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from airflow.listeners import hookimpl
 from entrepot.errors import StoreUnavailable
 from entrepot_io.connections import make_values_in_store
+from entrepot_io.plain_log import plain_logger
 
 from entrepot_airflow.configuration import current_settings, default_scope
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 
 
 @hookimpl

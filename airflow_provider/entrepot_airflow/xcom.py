@@ -5,11 +5,11 @@ Airflow runs this in tasks' processes only; its servers, user interface and data
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.xcom import BaseXCom
 from entrepot.errors import EntrepotError
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.reference import is_reference
 
 from entrepot_airflow.values import read_ahead
@@ -21,7 +21,7 @@ from entrepot_airflow.xcom_key import XComKey
 if TYPE_CHECKING:
     from entrepot_airflow.compat.task_process import XComResult
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 read_ahead.install()
 
 

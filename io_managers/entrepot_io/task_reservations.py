@@ -11,7 +11,6 @@ is a warning, and the task runs without.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -21,13 +20,14 @@ from entrepot.errors import EntrepotError, ObjectLost, ObjectNotFound, StoreFull
 
 from entrepot_io.connections import scope_store, session_store
 from entrepot_io.keys import join
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.settings import MEASURED, Settings
 from entrepot_io.values import get_by_key, put_value
 
 if TYPE_CHECKING:
     from entrepot import Reservation
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 
 MEASUREMENTS_SESSION = "entrepot/measured-tasks"
 KEPT_RUNS = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from entrepot_io.reference import Reference
 from entrepot_io.sessions import run_session
 from entrepot_policy import ObjectRef, PolicyError, Task
 from entrepot_policy.state.events import log_file, read_events
+from rich.logging import RichHandler
 
 XCOM_KEY = {"key": "return_value", "task_id": "load", "dag_id": "etl", "run_id": "manual__1", "map_index": -1}
 OBJECT_ID = ObjectID("ab" * 20)
@@ -89,6 +91,20 @@ def test_a_lost_value_is_reloaded_from_its_checkpoint(
     lose(entry)
     assert read(backend, entry).tolist() == list(range(1000))
     assert {"checkpoint_written", "object_lost", "reloaded", "recovered"} <= set(event_kinds(tmp_path))
+
+
+def test_events_are_no_markup_to_the_log_handler_that_kedro_adds(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_policy(
+        tmp_path, monkeypatch, f"version: 1\ncheckpoint: {{target: {tmp_path}/kept, rules: [{{match: load}}]}}\n"
+    )
+    handler = RichHandler(markup=True)
+    logging.getLogger().addHandler(handler)
+    try:
+        assert "checkpoint" in database_entry(backend, np.arange(1000))
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def test_a_rule_for_a_task_is_one_for_its_mapped_instances(

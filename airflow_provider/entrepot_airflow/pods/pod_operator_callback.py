@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ from airflow.providers.cncf.kubernetes.callbacks import KubernetesPodOperatorCal
 from airflow.sdk.exceptions import AirflowRuntimeError
 from entrepot.errors import EntrepotError
 from entrepot_io.keys import UNMAPPED
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.reference import Reference, is_reference
 from entrepot_operator.placement import placement_hints
 from entrepot_operator.placement.pod_placement import get_pod_placer
@@ -21,7 +21,7 @@ from entrepot_airflow.pods.pod_placement import place_pod
 from entrepot_airflow.pods.upstream import parse_instance
 from entrepot_airflow.task_inputs import map_indexes, xcom_references
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 RETURN_VALUE_KEY = "return_value"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
 from entrepot_io.keys import UNMAPPED
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import kedro_session_in_airflow
 from entrepot_operator.placement import placement_hints
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from entrepot_operator.placement.pod_annotations import Locality, StoreRequirement
     from kubernetes.client import V1Pod
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 _EXECUTOR_LABEL = "kubernetes_executor"  # label of pods that run a task instance
 
 

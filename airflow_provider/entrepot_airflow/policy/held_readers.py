@@ -10,9 +10,10 @@ number, and one more is allowed, so that no retry is used up.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from entrepot_io.plain_log import plain_logger
 
 from entrepot_airflow.compat import task_instances
 from entrepot_airflow.compat.database import lock_xcoms, write_xcom
@@ -21,7 +22,7 @@ from entrepot_airflow.policy.rerun_messages import HELD_KEY, VERSION, Instance, 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 
 
 def hold_reader(row: Any, after: Iterable[Instance], session: Session) -> None:

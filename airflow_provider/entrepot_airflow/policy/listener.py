@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 from entrepot.errors import EntrepotError
+from entrepot_io.plain_log import plain_logger
 
 from entrepot_airflow.compat.components import is_job, is_task_runner
 from entrepot_airflow.policy import task_attempts
@@ -17,7 +17,7 @@ from entrepot_airflow.policy.task_attempts import effective_try_number, match_at
 if TYPE_CHECKING:
     from entrepot_policy import PolicyRuntime
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 
 
 @hookimpl

@@ -6,12 +6,12 @@ read --lost--> the policy's steps --value restored--> continue
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from entrepot.codec import CopyMode
 from entrepot.errors import ObjectLost
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.reference import Reference
 from entrepot_policy import ObjectRef, RerunNeeded
 from entrepot_policy.state.events import Event
@@ -23,7 +23,7 @@ from entrepot_airflow.xcom_key import XComKey
 if TYPE_CHECKING:
     from entrepot import Store
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 MAX_EVENTS = 8  # maximum number of events in a reference
 MAX_EVENT_CHARS = 200
 

@@ -11,12 +11,12 @@ Why the reader is held: docs/decisions/0020-held-readers.md.
 
 from __future__ import annotations
 
-import logging
 import time
 from datetime import timedelta
 from typing import Any, NoReturn
 
 from entrepot.errors import InvalidArgument, ObjectLost
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.sessions import parse_ttl
 from entrepot_policy import RerunNeeded, Task
 
@@ -26,7 +26,7 @@ from entrepot_airflow.policy import task_state
 from entrepot_airflow.policy.rerun_messages import ANSWER_KEY, REQUEST_KEY, Answer, Instance, Request, format_instances
 from entrepot_airflow.policy.task_attempts import ORCHESTRATOR, Attempt, instance_of
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 DEFAULT_TIMEOUT = "60s"
 POLL_SECONDS = (0.1, 1.0)  # interval between polls for the answer: initial and maximum
 UPSTREAM_DELAY = timedelta(seconds=1)  # for upstream tasks: the scheduler makes the reader wait for them anyway

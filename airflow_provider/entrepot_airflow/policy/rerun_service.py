@@ -10,7 +10,6 @@ on_starting --job is a scheduler's--> (polling) --request--> cleared and answere
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import subprocess
@@ -18,6 +17,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.sessions import run_session
 
 from entrepot_airflow.compat import task_instances
@@ -37,7 +37,7 @@ from entrepot_airflow.scheduler_thread import SchedulerThread, block_forks
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 POLL_SECONDS = 1.0
 MAX_REQUESTS_PER_POLL = 100  # maximum number of requests handled per poll
 MAX_FINALIZERS = 2  # maximum number of concurrent processes

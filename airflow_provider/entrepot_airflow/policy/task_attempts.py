@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from entrepot_io.keys import UNMAPPED
+from entrepot_io.plain_log import plain_logger
 from entrepot_policy import PolicyRuntime, Task
 from entrepot_policy.runtime import TaskRun
 from entrepot_policy.state.events import Event
 
 from entrepot_airflow.xcom_key import XComKey
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 ORCHESTRATOR = "airflow"
 MAX_EVENTS = 32  # maximum number of events that an attempt keeps
 # Level at which events are written to the task's log; default: WARNING.

@@ -5,9 +5,9 @@ An attempt's XComs are deleted when the next one begins, and its memory ends wit
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.reference import Reference
 
 from entrepot_airflow.compat.task_process import reschedule_count
@@ -15,7 +15,7 @@ from entrepot_airflow.compat.task_process import reschedule_count
 if TYPE_CHECKING:
     from entrepot_airflow.policy.task_attempts import Attempt
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 CHECKPOINT_KEY = "entrepot.checkpoint"
 FAILOVER_KEY = "entrepot.failover"
 MAX_HISTORY = 8

@@ -6,20 +6,20 @@ the task, whose value was passed on all the same; it is logged.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from entrepot_io.filesystem.paths import encode
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.reference import is_reference
 from entrepot_io.table_info import table_info
 
 from entrepot_airflow.compat import observation as airflow_observation
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 PREFIX = "entrepot.xcom"
 MAX_COLUMNS = 500  # of a table, in a dataset of OpenLineage
 SCHEME = "entrepot"

@@ -14,12 +14,12 @@ any error is ignored, and the item is requested again: what fails then is the ta
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
 from entrepot_io.connections import hold_session
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.reference import Reference, is_reference
 from entrepot_io.values import is_at_hand, prefetch_values
 
@@ -34,7 +34,7 @@ from entrepot_airflow.configuration import current_settings, policy_path
 if TYPE_CHECKING:
     from entrepot import Store
 
-log = logging.getLogger(__name__)
+log = plain_logger(__name__)
 REFERENCES = 128  # entries requested at once; a reference has less than 2 KB
 PLAIN_ENTRIES = 16  # the same, after an entry that has the value itself, of any size
 VALUES_AHEAD = 16

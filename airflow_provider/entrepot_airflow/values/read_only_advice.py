@@ -5,10 +5,11 @@ A listener would also be informed, but Airflow does less for tasks of a deployme
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-log = logging.getLogger(__name__)
+from entrepot_io.plain_log import plain_logger
+
+log = plain_logger(__name__)
 COPY_SETTING = "as [entrepot] copy = on_write in Airflow's configuration, or as ENTREPOT_COPY"
 _gave_read_only = False  # whether this process gave a read-only value to a task
 

@@ -6,6 +6,7 @@ authenticates; the TCP connection does the latter, and tells when the peer has g
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from types import TracebackType
@@ -137,7 +138,15 @@ class UcxWire(Wire):
         self._beside.close()
 
 
+# UCX's own settings, read when its library is loaded; what the environment says takes precedence. By default, UCX
+# replaces mmap and its kin in the whole process, so that it may keep memory registered with network cards (after which
+# the child of a fork is without memory that Entrepot gives it), and handles fatal signals by itself.
+_DEFAULTS = {"UCX_MEM_EVENTS": "n", "UCX_ERROR_SIGNALS": ""}
+
+
 def _channel(socket: int, limit_ms: int) -> Channel:
+    for variable, value in _DEFAULTS.items():
+        os.environ.setdefault(variable, value)
     try:
         from entrepot_cluster._ucx import Channel
     except ImportError as error:
