@@ -64,10 +64,10 @@ Result<JoinIndexHeader> plan_index(RowKeys& keys) {
 }
 
 // An index that is read, whose every number was written by another process.
-class IndexReader {
+class JoinIndexReader {
  public:
-  static Result<IndexReader> open(std::span<const std::byte> index) {
-    IndexReader reader;
+  static Result<JoinIndexReader> open(std::span<const std::byte> index) {
+    JoinIndexReader reader;
     if (index.size() < sizeof(JoinIndexHeader)) return damaged_index(concat("it has ", index.size(), " bytes"));
     std::memcpy(&reader.header_, index.data(), sizeof(JoinIndexHeader));
     const JoinIndexHeader& header = reader.header_;
@@ -126,7 +126,7 @@ class IndexReader {
 
 // Calls `visit` with each row that is looked up, its number, and its key, which is not null.
 template <class Visit>
-Status look_up_keys(const IndexReader& reader, RowKeys& keys, Visit&& visit) {
+Status look_up_keys(const JoinIndexReader& reader, RowKeys& keys, Visit&& visit) {
   std::array<RowKey, kLookedUpAtOnce> ahead;
   for (std::uint64_t first = 0; first < keys.rows(); first += kLookedUpAtOnce) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kLookedUpAtOnce, keys.rows() - first));
@@ -193,7 +193,7 @@ Status build_join_index(std::span<std::byte> index, RowKeys& keys, std::uint16_t
 }
 
 Result<JoinMatches> join_matches(std::span<const std::byte> index, RowKeys& keys) {
-  ASSIGN_OR_RETURN(const IndexReader reader, IndexReader::open(index));
+  ASSIGN_OR_RETURN(const JoinIndexReader reader, JoinIndexReader::open(index));
   JoinMatches matches;
   RETURN_IF_ERROR(look_up_keys(reader, keys, [&](std::uint64_t asked, const RowKey& key) {
     return reader.for_each(key, [&](std::uint64_t row) {
@@ -206,7 +206,7 @@ Result<JoinMatches> join_matches(std::span<const std::byte> index, RowKeys& keys
 }
 
 Result<std::vector<std::int64_t>> join_first(std::span<const std::byte> index, RowKeys& keys) {
-  ASSIGN_OR_RETURN(const IndexReader reader, IndexReader::open(index));
+  ASSIGN_OR_RETURN(const JoinIndexReader reader, JoinIndexReader::open(index));
   std::vector<std::int64_t> rows(keys.rows(), -1);
   RETURN_IF_ERROR(look_up_keys(reader, keys, [&](std::uint64_t asked, const RowKey& key) {
     return reader.for_each(key, [&](std::uint64_t row) {
