@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.commands.checkpoints import own_store
 from benchmarks.commands.transport_peers import measure
+from benchmarks.commands.transport_programs import ask, gbits_per_second, wait_ready
 from benchmarks.harness.machine import ROOT, commit, machine
 from benchmarks.harness.text import grid
 
@@ -190,7 +191,7 @@ def _measure(
     plain, ours = [], []
     for warm_up in (True, *[False] * rounds):
         rate = _iperf3(near, far, total, connections)
-        fetched = _fetch(fetching, ids, total)
+        fetched = gbits_per_second(ask(fetching, ids), total)
         if not warm_up:
             plain.append(rate / 1e9)
             ours.append(fetched)
@@ -240,7 +241,7 @@ def _measure_packed(
     gbits: tuple[list[float], list[float]] = ([], [])
     for warm_up in (True, *[False] * rounds):
         for process, figures in zip(fetching, gbits, strict=True):
-            figure = _fetch(process, [str(oid)], nbytes)
+            figure = gbits_per_second(ask(process, [str(oid)]), nbytes)
             if not warm_up:
                 figures.append(figure)
     source.delete(oid)
@@ -260,14 +261,6 @@ def _table() -> Any:
         "noise": rng.random(TABLE_ROWS),
     }
     return pa.table(columns)
-
-
-def _fetch(process: Any, ids: list[str], total: int) -> float:
-    """Gbit/s of payload."""
-    _tell(process, json.dumps(ids))
-    answer = json.loads(_answer(process))
-    assert answer["nbytes"] == total, answer
-    return float(8 * total / answer["seconds"] / 1e9)
 
 
 def _iperf3(near: Host, far: Host, total: int, connections: int) -> float:
@@ -302,20 +295,5 @@ def _worker(host: Host, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = host.popen(
         [sys.executable, str(WORKER), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    if _answer(process) != "ready\n":
-        raise RuntimeError("a worker of the benchmark did not start")
+    wait_ready(process, "a worker of the benchmark")
     yield process
-
-
-def _tell(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(line + "\n")
-    process.stdin.flush()
-
-
-def _answer(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a worker of the benchmark ended with {process.wait(ANSWER_SECONDS)}")
-    return line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import statistics
@@ -13,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.commands.transport_programs import END_SECONDS, ask, gbits_per_second, wait_ready
 from benchmarks.harness.environments import environment
 from benchmarks.systems.ray import QUIET
 
@@ -23,7 +23,6 @@ RAY_PROGRAM = Path(__file__).with_name("transport_ray.py")
 VINEYARD_PROGRAM = Path(__file__).with_name("transport_vineyard.py")
 RAY_PORT, ETCD_PORT = 6399, 2399
 START_SECONDS = 60
-END_SECONDS = 30
 # Vineyard gets objects one after another, each in a tenth of a second or more: so many stand for all.
 VINEYARD_MOST = 50
 
@@ -43,7 +42,7 @@ def measure(
     if system == "ray":
         with _ray(python, folder, near, far, store_bytes) as driver:
             for count, nbytes in cases:
-                rates = [_rate(_ask(driver, [count, nbytes]), count * nbytes) for _ in range(1 + rounds)]
+                rates = [gbits_per_second(ask(driver, [count, nbytes]), count * nbytes) for _ in range(1 + rounds)]
                 figures.append(statistics.median(rates[1:]))
         return figures
     with _vineyard(python, folder, near, far, store_bytes) as (putting, fetching):
@@ -51,22 +50,10 @@ def measure(
             count = min(case, VINEYARD_MOST)
             rates = []
             for _ in range(1 + rounds):
-                ids = _ask(putting, [count, nbytes])
-                rates.append(_rate(_ask(fetching, ids), count * nbytes))
+                ids = ask(putting, [count, nbytes])
+                rates.append(gbits_per_second(ask(fetching, ids), count * nbytes))
             figures.append(statistics.median(rates[1:]))
     return figures
-
-
-def _rate(answer: dict[str, Any], nbytes: int) -> float:
-    assert answer["nbytes"] == nbytes, answer
-    return float(8 * nbytes / answer["seconds"] / 1e9)
-
-
-def _ask(process: subprocess.Popen[str], question: Any) -> Any:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(question) + "\n")
-    process.stdin.flush()
-    return json.loads(_line(process))
 
 
 @contextmanager
@@ -84,8 +71,7 @@ def _ray(python: str, folder: Path, near: Host, far: Host, store_bytes: int) -> 
         start(far, "--head", "--port", str(RAY_PORT), "--resources", '{"head": 1}', "--temp-dir", str(folder / "ray"))
         start(near, "--address", head)
         driver = stack.enter_context(_process(near, [python, str(RAY_PROGRAM), near.address, head]))
-        if _line(driver) != "ready\n":
-            raise RuntimeError("Ray's driver did not start")
+        wait_ready(driver, "Ray's driver")
         yield driver
 
 
@@ -113,8 +99,7 @@ def _vineyard(
         for host, what in ((far, "put"), (near, "fetch")):
             program = [python, str(VINEYARD_PROGRAM), what, str(folder / f"{host.name}.sock")]
             ends.append(stack.enter_context(_process(host, program)))
-            if _line(ends[-1]) != "ready\n":
-                raise RuntimeError("Vineyard's client did not start")
+            wait_ready(ends[-1], "Vineyard's client")
         yield ends[0], ends[1]
 
 
@@ -147,11 +132,3 @@ def _process(host: Host, command: list[str]) -> Iterator[subprocess.Popen[Any]]:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a process of the benchmark ended with {process.wait(END_SECONDS)}")
-    return line

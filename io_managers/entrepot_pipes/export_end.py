@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NoReturn
 
 import pyarrow as pa
 from entrepot import StreamWriter
+from entrepot._client.writer_context import WriterContext
 from entrepot.errors import InvalidArgument, StoreFull, Timeout
 
 from entrepot_pipes import chunks
@@ -27,7 +27,7 @@ _WATCH_SECONDS = 1.0  # how often somebody who waits for room looks whether the 
 _MEMORY_SECONDS = 60.0
 
 
-class Export:
+class Export(WriterContext):
     """One writer of a pipe. Created by :func:`open_export`; a context manager. For one thread at a time.
 
     States::
@@ -280,17 +280,6 @@ class Export:
         if explained is error:
             raise error
         raise explained from error
-
-    def __enter__(self) -> Export:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort(f"{kind.__name__}: {error}")
 
     def __repr__(self) -> str:
         return f"<entrepot_pipes.Export to {self._membership.pipe}{' (closed)' if self._done else ''}>"

@@ -22,22 +22,16 @@ DEFAULT_INTERVAL = 5.0
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add this module's subcommand."""
-    from entrepot._cli.common import duration_option
+    from entrepot._cli.watching import add_watch_options
 
     parser = subparsers.add_parser("metrics", help="serve a store's metrics to Prometheus")
-    parser.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
+    asked = "how often the store is asked, however often Prometheus asks"
+    add_watch_options(parser, DEFAULT_INTERVAL, asked)
     parser.add_argument(
         "--listen",
         default=DEFAULT_LISTEN,
         metavar="HOST:PORT",
         help=f"where to serve /metrics (default {DEFAULT_LISTEN})",
-    )
-    parser.add_argument(
-        "--interval",
-        type=duration_option,
-        default=DEFAULT_INTERVAL,
-        metavar="TIME",
-        help=f"how often the store is asked, however often Prometheus asks (default {DEFAULT_INTERVAL:g}s)",
     )
     parser.add_argument("--dashboard", action="store_true", help="print a dashboard for Grafana, as JSON, and exit")
     parser.set_defaults(run=run_metrics)
@@ -50,9 +44,10 @@ def run_metrics(arguments: argparse.Namespace) -> int:
         return 0
     if find_spec("prometheus_client") is None:
         raise InvalidArgument("entrepot metrics needs prometheus_client: pip install 'entrepot[metrics]'")
-    host, port = parse_listen(arguments.listen)
-    if arguments.interval <= 0:
-        raise InvalidArgument(f"--interval {arguments.interval:g} must be more than 0 seconds")
+    from entrepot._cli.watching import check_interval, parse_listen
+
+    host, port = parse_listen(arguments.listen, DEFAULT_LISTEN)
+    check_interval(arguments.interval)
     from entrepot._daemon.settings import resolve
     from prometheus_client import CollectorRegistry, start_http_server
 
@@ -75,15 +70,3 @@ def run_metrics(arguments: argparse.Namespace) -> int:
     server.shutdown()
     poller.close()
     return 0
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``; the host may be an IPv6 address in brackets.
-
-    Raises:
-        InvalidArgument: it is not of this form.
-    """
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidArgument(f"--listen must be HOST:PORT, such as {DEFAULT_LISTEN}, not {text!r}")
-    return host.strip("[]"), int(port)

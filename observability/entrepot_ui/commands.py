@@ -22,10 +22,10 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add this package's subcommands."""
-    from entrepot._cli.common import duration_option
+    from entrepot._cli.watching import add_watch_options
 
     page = subparsers.add_parser("ui", help="show a store in a browser")
-    page.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
+    add_watch_options(page, DEFAULT_INTERVAL)
     page.add_argument(
         "--listen",
         default=DEFAULT_LISTEN,
@@ -42,25 +42,11 @@ def add_subcommands(subparsers: SubParsers) -> None:
     )
     page.add_argument("--insecure", action="store_true", help="allow other addresses than loopback, without TLS")
     page.add_argument("--cluster", metavar="URL", help="the cluster's directory (default: ENTREPOT_CLUSTER)")
-    page.add_argument(
-        "--interval",
-        type=duration_option,
-        default=DEFAULT_INTERVAL,
-        metavar="TIME",
-        help=f"how often the store is asked (default {DEFAULT_INTERVAL:g}s)",
-    )
     page.add_argument("--open", action="store_true", help="open the page in the default browser")
     page.set_defaults(run=run_ui)
 
     top = subparsers.add_parser("top", help="show a store in the terminal, live")
-    top.add_argument("--address", help="unix:///path of the store (default: ENTREPOT_ADDRESS, or the private store)")
-    top.add_argument(
-        "--interval",
-        type=duration_option,
-        default=DEFAULT_TOP_INTERVAL,
-        metavar="TIME",
-        help=f"how often the store is asked (default {DEFAULT_TOP_INTERVAL:g}s)",
-    )
+    add_watch_options(top, DEFAULT_TOP_INTERVAL)
     top.set_defaults(run=run_top)
 
 
@@ -69,14 +55,15 @@ def run_ui(arguments: argparse.Namespace) -> int:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         raise InvalidArgument(f"entrepot ui needs {' and '.join(missing)}: pip install 'entrepot[ui]'")
-    host, port = parse_listen(arguments.listen)
+    from entrepot._cli.watching import check_interval, parse_listen
+
+    host, port = parse_listen(arguments.listen, DEFAULT_LISTEN)
     if host not in _LOOPBACK and not arguments.insecure:
         raise InvalidArgument(
             f"--listen {arguments.listen} is not on loopback, and there is no TLS: listen on loopback and use an SSH "
             "tunnel or a proxy with TLS, or add --insecure"
         )
-    if arguments.interval <= 0:
-        raise InvalidArgument(f"--interval {arguments.interval:g} must be more than 0 seconds")
+    check_interval(arguments.interval)
     from entrepot._daemon.settings import resolve
 
     from entrepot_ui.web.serving import ServerSettings, new_token, read_token, serve
@@ -107,8 +94,9 @@ def run_top(arguments: argparse.Namespace) -> int:
     """``entrepot top``."""
     if find_spec("textual") is None:
         raise InvalidArgument("entrepot top needs textual: pip install 'entrepot[top]'")
-    if arguments.interval <= 0:
-        raise InvalidArgument(f"--interval {arguments.interval:g} must be more than 0 seconds")
+    from entrepot._cli.watching import check_interval
+
+    check_interval(arguments.interval)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidArgument("entrepot top needs a terminal: use entrepot ls and entrepot status elsewhere")
     from entrepot._daemon.settings import resolve
@@ -123,15 +111,3 @@ def run_top(arguments: argparse.Namespace) -> int:
     finally:
         watcher.close()
     return app.return_code or 0
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``; the host may be an IPv6 address in brackets.
-
-    Raises:
-        InvalidArgument: it is not of this form.
-    """
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidArgument(f"--listen must be HOST:PORT, such as {DEFAULT_LISTEN}, not {text!r}")
-    return host.strip("[]"), int(port)

@@ -17,9 +17,9 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
+from entrepot._cli.watching import parse_listen
 from entrepot.cli import main
 from entrepot.errors import InvalidArgument
-from entrepot_metrics.commands import parse_listen
 from entrepot_metrics.store_collector import StoreCollector
 from prometheus_client.parser import text_string_to_metric_families
 from suspension import suspend
@@ -128,7 +128,7 @@ def test_the_dashboard_uses_metrics_that_exist(daemon: Any, capsys: pytest.Captu
 @pytest.mark.parametrize("text", ["9817", ":9817", "host:", "host:99999", "host:http"])
 def test_where_to_listen_is_checked(text: str) -> None:
     with pytest.raises(InvalidArgument, match="must be HOST:PORT, such as"):
-        parse_listen(text)
+        parse_listen(text, "127.0.0.1:9817")
 
 
 def test_a_port_that_is_taken_is_said(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,44 @@ def wire_over(connection: socket.socket, progress_seconds: float) -> Wire:
     return PlainWire(connection, progress_seconds)
 
 
-class PlainWire(Wire):
+class SocketWire(Wire):
+    """What plain and TLS connections have in common.
+
+    Args:
+        connection: a connected stream socket.
+
+    Attributes:
+        socket: the same.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+
+    def has_room(self) -> bool:
+        poll = select.poll()
+        poll.register(self.socket, select.POLLOUT)
+        return bool(poll.poll(0))
+
+    def is_quiet(self) -> bool:
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN | select.POLLRDHUP)
+        return not poll.poll(0)
+
+    def interrupt(self) -> None:
+        try:
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+        except OSError:
+            return  # it has ended already
+
+    def close_after_reading(self) -> None:
+        close_after_reading(self.socket)
+
+    def close(self) -> None:
+        self.interrupt()
+        self.socket.close()
+
+
+class PlainWire(SocketWire):
     """A blocking socket.
 
     Args:
@@ -46,7 +83,7 @@ class PlainWire(Wire):
     """
 
     def __init__(self, connection: socket.socket, progress_seconds: float) -> None:
-        self.socket = connection
+        super().__init__(connection)
         limit = struct.pack("@qq", int(progress_seconds), int(progress_seconds % 1 * 1e6))
         connection.settimeout(None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -78,12 +115,6 @@ class PlainWire(Wire):
                 continue
         return False
 
-    def has_room(self) -> bool:
-        return _has_room(self.socket)
-
-    def is_quiet(self) -> bool:
-        return _is_quiet(self.socket)
-
     def delivery_rate(self, known_after_bytes: int) -> float | None:
         try:
             values = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
@@ -95,18 +126,8 @@ class PlainWire(Wire):
             return None
         return float(struct.unpack_from("@Q", values, _DELIVERY_RATE)[0]) or None
 
-    def interrupt(self) -> None:
-        _shut_down(self.socket)
 
-    def close_after_reading(self) -> None:
-        close_after_reading(self.socket)
-
-    def close(self) -> None:
-        self.interrupt()
-        self.socket.close()
-
-
-class TlsWire(Wire):
+class TlsWire(SocketWire):
     """A TLS connection.
 
     Args:
@@ -115,7 +136,8 @@ class TlsWire(Wire):
     """
 
     def __init__(self, connection: ssl.SSLSocket, progress_seconds: float) -> None:
-        self._socket = connection
+        super().__init__(connection)
+        self._tls = connection
         connection.settimeout(progress_seconds)
 
     def send(self, buffers: Sequence[bytes | memoryview]) -> int:
@@ -123,60 +145,25 @@ class TlsWire(Wire):
         size = total = 0
         for buffer in buffers:
             if size + len(buffer) > _JOINED_BYTES and joined:
-                self._socket.sendall(b"".join(joined))
+                self._tls.sendall(b"".join(joined))
                 joined, size = [], 0
             if len(buffer) > _JOINED_BYTES:
                 for start in range(0, len(buffer), _JOINED_BYTES):  # so that the time limit is one for progress
-                    self._socket.sendall(memoryview(buffer)[start : start + _JOINED_BYTES])
+                    self._tls.sendall(memoryview(buffer)[start : start + _JOINED_BYTES])
             else:
                 joined.append(buffer)
                 size += len(buffer)
             total += len(buffer)
         if joined:
-            self._socket.sendall(b"".join(joined))
+            self._tls.sendall(b"".join(joined))
         return total
 
     def receive(self, pending: Sequence[memoryview]) -> int:
-        return self._socket.recv_into(pending[0])
+        return self._tls.recv_into(pending[0])
 
     def wait_readable(self, seconds: float) -> bool:
-        if self._socket.pending():
+        if self._tls.pending():
             return True
         poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
+        poll.register(self._tls, select.POLLIN)
         return bool(poll.poll(1000 * seconds))
-
-    def has_room(self) -> bool:
-        return _has_room(self._socket)
-
-    def is_quiet(self) -> bool:
-        return _is_quiet(self._socket)
-
-    def interrupt(self) -> None:
-        _shut_down(self._socket)
-
-    def close_after_reading(self) -> None:
-        close_after_reading(self._socket)
-
-    def close(self) -> None:
-        self.interrupt()
-        self._socket.close()
-
-
-def _has_room(connection: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(connection, select.POLLOUT)
-    return bool(poll.poll(0))
-
-
-def _is_quiet(connection: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(connection, select.POLLIN | select.POLLRDHUP)
-    return not poll.poll(0)
-
-
-def _shut_down(connection: socket.socket) -> None:
-    try:
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
-    except OSError:
-        return  # it has ended already

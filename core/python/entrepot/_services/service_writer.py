@@ -14,15 +14,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from entrepot._client.writer_context import WriterContext
 from entrepot._services.manifest import PREFIX_BYTES, PageEntry, WriterSlots, pack_manifest, parse_pages
 from entrepot.errors import InvalidArgument, ObjectExists, StoreUnavailable
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from entrepot._services.store_access import ServiceStore
     from entrepot._streams.writer import StreamWriter
 
@@ -39,7 +37,7 @@ class Finished:
     schema: bytes | None
 
 
-class ServiceWriter:
+class ServiceWriter(WriterContext):
     """What the writers of all services have in common; a context manager that closes it.
 
     It belongs to the process that opened it: a forked child has to open its own.
@@ -151,17 +149,6 @@ class ServiceWriter:
             raise InvalidArgument(
                 f"this writer of {self._kind} {self._name!r} was opened before a fork: open another one"
             )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort(f"{kind.__name__}: {error}")
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from entrepot._client.arguments import timeout_seconds
+from entrepot._client.writer_context import WriterContext
 from entrepot._streams.stream_end import checked_number
 from entrepot.ids import ObjectID
 
@@ -20,7 +20,7 @@ _UNKNOWN = bytes(20)  # an ID
 _PUT_WAIT_SECONDS = 30.0  # for memory, if there is no timeout; as for Store.put
 
 
-class StreamWriter:
+class StreamWriter(WriterContext):
     """One writer of a stream. Created by :meth:`Stream.writer`. Threads may share it; they take turns.
 
     States::
@@ -120,17 +120,6 @@ class StreamWriter:
 
     def _checked_number(self) -> int:
         return checked_number(self._number, self._pid, f"writer of stream {self._name!r}")
-
-    def __enter__(self) -> StreamWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort(f"{kind.__name__}: {error}")
 
     def __del__(self) -> None:
         if getattr(self, "_number", None) is not None:
