@@ -104,7 +104,8 @@ def test_killed_readers_lose_nothing_and_repeat_at_most_one_chunk_each(
 def test_a_killed_writer_fails_all_readers_wherever_it_was(store: entrepot.Store, spawn: Spawn) -> None:
     for kill_after in (0, 3, 40):
         store.stream("x", capacity=2, writers=2, groups=["a", "b"], replace=True)
-        writers = [spawn(WRITER, 1000 * number, CHUNKS) for number in range(2)]
+        # More than they can write before the kill, however late this process gets to it.
+        writers = [spawn(WRITER, 1000 * number, 100_000) for number in range(2)]
         readers = [Reader(spawn, group) for group in ("a", "a", "b")]
         for writer in writers:
             assert read_line(writer) == "ready"
