@@ -22,7 +22,7 @@ DEFAULT_INTERVAL = 5.0
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add this module's subcommand."""
-    from entrepot._cli.watching import add_watch_options
+    from entrepot._cli.watch_options import add_watch_options
 
     parser = subparsers.add_parser("metrics", help="serve a store's metrics to Prometheus")
     asked = "how often the store is asked, however often Prometheus asks"
@@ -44,7 +44,7 @@ def run_metrics(arguments: argparse.Namespace) -> int:
         return 0
     if find_spec("prometheus_client") is None:
         raise InvalidArgument("entrepot metrics needs prometheus_client: pip install 'entrepot[metrics]'")
-    from entrepot._cli.watching import check_interval, parse_listen
+    from entrepot._cli.watch_options import check_interval, parse_listen
 
     host, port = parse_listen(arguments.listen, DEFAULT_LISTEN)
     check_interval(arguments.interval)

@@ -22,7 +22,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add this package's subcommands."""
-    from entrepot._cli.watching import add_watch_options
+    from entrepot._cli.watch_options import add_watch_options
 
     page = subparsers.add_parser("ui", help="show a store in a browser")
     add_watch_options(page, DEFAULT_INTERVAL)
@@ -55,7 +55,7 @@ def run_ui(arguments: argparse.Namespace) -> int:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         raise InvalidArgument(f"entrepot ui needs {' and '.join(missing)}: pip install 'entrepot[ui]'")
-    from entrepot._cli.watching import check_interval, parse_listen
+    from entrepot._cli.watch_options import check_interval, parse_listen
 
     host, port = parse_listen(arguments.listen, DEFAULT_LISTEN)
     if host not in _LOOPBACK and not arguments.insecure:
@@ -94,7 +94,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     """``entrepot top``."""
     if find_spec("textual") is None:
         raise InvalidArgument("entrepot top needs textual: pip install 'entrepot[top]'")
-    from entrepot._cli.watching import check_interval
+    from entrepot._cli.watch_options import check_interval
 
     check_interval(arguments.interval)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

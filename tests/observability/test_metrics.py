@@ -17,7 +17,7 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
-from entrepot._cli.watching import parse_listen
+from entrepot._cli.watch_options import parse_listen
 from entrepot.cli import main
 from entrepot.errors import InvalidArgument
 from entrepot_metrics.store_collector import StoreCollector
