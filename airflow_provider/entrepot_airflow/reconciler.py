@@ -73,7 +73,9 @@ def find(store: Store, scope: str, rules: LifetimeRules, *, only_known_dags: boo
         EntrepotError: the store does not answer.
         SQLAlchemyError: the database does not answer.
     """
-    unused = garbage.unused_sessions(store, scope)
+    unused = {name: used for name, used in garbage.unused_sessions(store, scope).items() if run_of(name) is not None}
+    if not unused:
+        return []  # before the store is listed: the scheduler asks twice a minute
     objects: dict[str, list[ObjectListing]] = {}
     for listing in everything(store):
         if listing.scope == scope and listing.session in unused:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from entrepot.first_rows import first_rows
+
 from entrepot_io.type_info import type_name
 
 MAX_CELL_CHARACTERS = 80
@@ -65,26 +67,21 @@ def table_info(value: Any, head_rows: int = 0) -> TableInfo | None:
 
 def _pandas(frame: Any, head_rows: int) -> TableInfo:
     columns = [Column(str(name), str(dtype)) for name, dtype in zip(frame.columns, frame.dtypes, strict=True)]
-    head = frame.iloc[:head_rows, :MAX_COLUMNS]
-    rows = [[_cell(value) for value in row] for row in head.itertuples(index=False, name=None)]
-    return TableInfo(len(frame), columns, rows, [column.name for column in columns[:MAX_COLUMNS]])
+    return _with_head(frame, columns, head_rows)
 
 
 def _polars(frame: Any, head_rows: int) -> TableInfo:
-    columns = [Column(name, str(dtype)) for name, dtype in frame.schema.items()]
-    head = frame[:head_rows, : min(MAX_COLUMNS, frame.width)]
-    return TableInfo(
-        frame.height, columns, [[_cell(value) for value in row] for row in head.rows()], list(head.columns)
-    )
+    return _with_head(frame, [Column(name, str(dtype)) for name, dtype in frame.schema.items()], head_rows)
 
 
 def _arrow(table: Any, head_rows: int) -> TableInfo:
-    columns = [Column(each.name, str(each.type), each.nullable) for each in table.schema]
-    head = table.slice(0, head_rows).select(list(range(min(MAX_COLUMNS, len(columns)))))
-    cells = [[_cell(value) for value in column.to_pylist()] for column in head.columns]
-    return TableInfo(
-        table.num_rows, columns, [list(row) for row in zip(*cells, strict=True)], [each.name for each in head.schema]
-    )
+    return _with_head(table, [Column(each.name, str(each.type), each.nullable) for each in table.schema], head_rows)
+
+
+def _with_head(table: Any, columns: list[Column], head_rows: int) -> TableInfo:
+    shown = first_rows(table, head_rows, _cell, max_columns=MAX_COLUMNS, index=False)
+    assert shown is not None
+    return TableInfo(shown.rows, columns, shown.cells, [name for name, _ in shown.columns])
 
 
 def _collection(collection: Any, head_rows: int) -> TableInfo | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import entrepot
 from entrepot.errors import EntrepotError, InvalidArgument
+from entrepot.first_rows import first_rows
 
 if TYPE_CHECKING:
     from entrepot import Store
@@ -83,53 +82,17 @@ def preview_of(value: Any, rows: int) -> dict[str, Any]:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _bytes(memoryview(value))
     name = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
-    if name == "pyarrow.Table" or name == "pyarrow.RecordBatch":
-        return _arrow(value, rows)
-    if name == "pandas.DataFrame":
-        return _pandas(value, rows)
-    if name in ("pandas.Series", "pandas.Index"):
-        return _pandas(value.to_frame(), rows)
-    if name == "polars.DataFrame":
-        return _polars(value, rows)
-    if name == "polars.Series":
-        return _polars(value.to_frame(), rows)
     if name == "numpy.ndarray" or name == "numpy.memmap":
         return _array(value, rows)
+    shown = first_rows(value, rows, _cell, max_columns=MAX_COLUMNS)
+    if shown is not None:
+        is_array = name.startswith("pyarrow.") and not shown.is_table
+        columns = [{"name": "value" if is_array else each, "type": kind} for each, kind in shown.columns]
+        shown_table = _table(columns, shown.cells, shown.rows, shown.width)
+        return {"text": _cut(str(value.type))} | shown_table if is_array else shown_table
     if name.startswith("pyarrow."):
-        return {"kind": "text", "text": _cut(str(value.type)), "note": ""} | _listed(value, rows)
-    if isinstance(value, (list, tuple)):
-        return _sequence(cast("Sequence[Any]", value), rows)
-    if isinstance(value, dict):
-        items: dict[Any, Any] = value
-        columns = [{"name": "key", "type": ""}, {"name": "value", "type": ""}]
-        cells = [[_cell(key), _cell(item)] for key, item in islice(items.items(), rows)]
-        return _table(columns, cells, len(items), len(columns))
+        return {"kind": "text", "text": _cut(str(value.type)), "note": ""}
     return {"kind": "text", "text": _SHORT.repr(value), "note": ""}
-
-
-def _arrow(value: Any, rows: int) -> dict[str, Any]:
-    shown = value.slice(0, rows)
-    fields = list(islice(value.schema, MAX_COLUMNS))
-    columns = [{"name": field.name, "type": str(field.type)} for field in fields]
-    by_column = [shown.column(index).to_pylist() for index in range(len(fields))]
-    cells = [[_cell(item) for item in row] for row in zip(*by_column, strict=True)]
-    return _table(columns, cells, value.num_rows, len(value.schema))
-
-
-def _pandas(value: Any, rows: int) -> dict[str, Any]:
-    shown = value.iloc[:rows, :MAX_COLUMNS]
-    types = [str(dtype) for dtype in shown.dtypes]
-    columns = [{"name": "", "type": str(shown.index.dtype)}]
-    columns += [{"name": str(name), "type": dtype} for name, dtype in zip(shown.columns, types, strict=True)]
-    cells = [[_cell(item) for item in row] for row in shown.itertuples(index=True, name=None)]
-    return _table(columns, cells, value.shape[0], value.shape[1] + 1)
-
-
-def _polars(value: Any, rows: int) -> dict[str, Any]:
-    shown = value[:rows, :MAX_COLUMNS]
-    columns = [{"name": name, "type": str(dtype)} for name, dtype in shown.schema.items()]
-    cells = [[_cell(item) for item in row] for row in shown.iter_rows()]
-    return _table(columns, cells, value.height, value.width)
 
 
 def _array(value: Any, rows: int) -> dict[str, Any]:
@@ -146,18 +109,6 @@ def _array(value: Any, rows: int) -> dict[str, Any]:
     shown = two[:rows, :MAX_COLUMNS]
     columns = [{"name": str(index), "type": str(value.dtype)} for index in range(shown.shape[1])]
     return _table(columns, [[_cell(item) for item in row] for row in shown.tolist()], *two.shape) | about
-
-
-def _listed(value: Any, rows: int) -> dict[str, Any]:
-    if not hasattr(value, "slice") or not hasattr(value, "to_pylist"):
-        return {}
-    columns = [{"name": "value", "type": str(value.type)}]
-    return _table(columns, [[_cell(item)] for item in value.slice(0, rows).to_pylist()], len(value), 1)
-
-
-def _sequence(value: Sequence[Any], rows: int) -> dict[str, Any]:
-    columns = [{"name": type(value).__name__, "type": ""}]
-    return _table(columns, [[_cell(item)] for item in value[:rows]], len(value), 1)
 
 
 def _bytes(value: memoryview) -> dict[str, Any]:

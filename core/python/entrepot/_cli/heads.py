@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from entrepot._cli.common import table
 from entrepot.errors import UnsupportedType
+from entrepot.first_rows import first_rows
 from entrepot.phrases import count_of
 
 MAX_CELL = 200
@@ -36,28 +36,16 @@ def head_of(value: Any, count: int) -> Head:
     Raises:
         UnsupportedType: the value has no rows.
     """
-    package = type(value).__module__.partition(".")[0]
-    if package == "pyarrow" and hasattr(value, "schema"):
-        shown = value.slice(0, count)
-        columns = [f"{field.name} {field.type}" for field in value.schema]
-        cells = zip(*(shown.column(index).to_pylist() for index in range(len(columns))), strict=True)
-        return Head(columns, _texts(cells), value.num_rows)
-    if package == "pyarrow" and hasattr(value, "slice"):
-        return Head([str(value.type)], _texts([item] for item in value.slice(0, count).to_pylist()), len(value))
-    if package in ("pandas", "polars") and hasattr(value, "to_frame"):
-        value = value.to_frame()
-    if package == "pandas" and hasattr(value, "itertuples"):
-        columns = ["", *(f"{name} {dtype}" for name, dtype in zip(value.columns, value.dtypes, strict=True))]
-        return Head(columns, _texts(value.iloc[:count].itertuples(name=None)), len(value))
-    if package == "polars" and hasattr(value, "iter_rows"):
-        columns = [f"{name} {dtype}" for name, dtype in value.schema.items()]
-        return Head(columns, _texts(value[:count].iter_rows()), len(value))
-    if package == "numpy" and getattr(value, "ndim", 0) > 0:
-        return Head([f"{value.dtype} {value.shape}"], _texts([item] for item in value[:count].tolist()), len(value))
-    if isinstance(value, dict):
-        return Head(["key", "value"], _texts(islice(value.items(), count)), len(value), "entry")
-    if isinstance(value, (list, tuple)):
-        return Head([type(value).__name__], _texts([item] for item in value[:count]), len(value), "entry")
+    if type(value).__module__.partition(".")[0] == "numpy" and getattr(value, "ndim", 0) > 0:
+        cells = [[_cell(item)] for item in value[:count].tolist()]
+        return Head([f"{value.dtype} {value.shape}"], cells, len(value))
+    shown = first_rows(value, count, _cell)
+    if shown is not None:
+        columns = [f"{name} {kind}" if shown.is_table else name or kind for name, kind in shown.columns]
+        if shown.has_index:
+            columns[0] = ""
+        entries = isinstance(value, (dict, list, tuple))
+        return Head(columns, shown.cells, shown.rows, "entry" if entries else "row")
     raise UnsupportedType(f"a {type(value).__name__} has no rows of which --head could show the first")
 
 
@@ -70,9 +58,6 @@ def format_head(head: Head) -> str:
     return "\n".join(lines)
 
 
-def _texts(rows: Any) -> list[list[str]]:
-    return [[_cut(str(cell)) for cell in row] for row in rows]
-
-
-def _cut(text: str) -> str:
+def _cell(value: Any) -> str:
+    text = str(value)
     return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
