@@ -5,17 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from entrepot._daemon.settings import socket_path
 from entrepot.errors import Timeout
+from entrepot.file_locks import lock_within
 
 # Holders keep it for milliseconds. Whoever waits this long waits for a process that was stopped meanwhile.
 _SECONDS = 60.0
-_RETRY_SECONDS = 0.002
 
 
 @contextmanager
@@ -27,17 +26,8 @@ def registration_lock(address: str) -> Iterator[None]:
     """
     descriptor = _open(socket_path(address).parent)
     try:
-        deadline = time.monotonic() + _SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise Timeout(
-                        f"another process has registered at a pipe of {address} for {_SECONDS:g} s: was it stopped?"
-                    ) from None
-                time.sleep(_RETRY_SECONDS)
+        if not lock_within(descriptor, _SECONDS):
+            raise Timeout(f"another process has registered at a pipe of {address} for {_SECONDS:g} s: was it stopped?")
         try:
             yield
         finally:

@@ -7,7 +7,6 @@ also records the store's death.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -18,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from entrepot.file_locks import lock_within
 from entrepot_io.keys import shorten
 
 from entrepot_policy.rules.match_target import Task
@@ -27,6 +27,8 @@ FORMAT_VERSION = 1
 VARIABLE = "ENTREPOT_EVENTS"
 TEXT_MAX_BYTES = 2048
 FOLLOW_SECONDS = 0.2
+# Others hold the lock for microseconds. Whoever waits this long waits for a process that is stopped.
+_LOCK_SECONDS = 1.0
 _OLDER = ".older"
 
 KINDS = (
@@ -139,6 +141,9 @@ class EventLog:
         self._rotation_bytes = max(4096, max_bytes // 2)
         self._enabled = enabled
         self._error_reported = False
+        # How long the next event waits for the lock: not again for a process that already kept it too long. Unguarded:
+        # threads that miss a change wait once more, or once less.
+        self._lock_seconds = _LOCK_SECONDS
         self._watchers: tuple[Callable[[Event], object], ...] = ()
 
     def watch(self, watcher: Callable[[Event], object]) -> None:
@@ -178,8 +183,11 @@ class EventLog:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = self._open()
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.fstat(file).st_size + len(line) > self._rotation_bytes:
+            # Without the lock the line is still whole, because the kernel appends it in one call; only the size limit
+            # has to wait for a later event.
+            locked = lock_within(file, self._lock_seconds)
+            self._lock_seconds = _LOCK_SECONDS if locked else 0.0
+            if locked and os.fstat(file).st_size + len(line) > self._rotation_bytes:
                 file = self._rotate(file)
             os.write(file, line)
         finally:
@@ -193,9 +201,8 @@ class EventLog:
         current = os.stat(self.path)
         if (current.st_dev, current.st_ino) == (os.fstat(file).st_dev, os.fstat(file).st_ino):
             os.rename(self.path, older_file(self.path))
-        os.close(file)
         fresh = self._open()
-        fcntl.flock(fresh, fcntl.LOCK_EX)
+        os.close(file)
         return fresh
 
 

@@ -7,15 +7,16 @@ run's datasets are dropped at its end.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from entrepot import raw_objects
-from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound
+from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound, Timeout
+from entrepot.file_locks import lock_within
 from entrepot_policy.recovery.planning import Plan
 from entrepot_policy.state.lineage import ObjectRef
 from kedro.pipeline import Pipeline
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
     from entrepot_kedro.policy.run_context import RunContext
     from entrepot_kedro.values.stored_dataset import StoredDataset
+
+
+# As long as the nodes that another process reruns may take; it may also be stopped and never end.
+_WAIT_SECONDS = 3600.0
+_REPORT_SECONDS = 30.0
 
 
 class RerunningProcess(Protocol):
@@ -70,6 +76,7 @@ class RerunExecutor:
 
         Raises:
             InvalidArgument: the pipeline of this run has no such node.
+            Timeout: another process of this scope has been rerunning nodes for an hour.
             Exception: a node failed.
         """
         binding, run_context = self._binding, self._binding.run_context
@@ -139,9 +146,20 @@ class RerunExecutor:
                     path = self._binding.default_runtime().log.path.with_suffix(".reruns.lock")
                     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                    fcntl.flock(lock_fd, fcntl.LOCK_EX)
+                    _wait_for_lock(lock_fd, path)
                 yield
             finally:
                 self._depth -= 1
                 if lock_fd >= 0:
                     os.close(lock_fd)
+
+
+def _wait_for_lock(lock_fd: int, path: Path) -> None:
+    for _ in range(round(_WAIT_SECONDS / _REPORT_SECONDS)):
+        if lock_within(lock_fd, _REPORT_SECONDS):
+            return
+        logger.warning("Still waiting for another process that reruns nodes; it holds %s", path)
+    raise Timeout(
+        f"another process has been rerunning nodes for {_WAIT_SECONDS:.0f} s and holds {path}: see 'fuser {path}', and "
+        "let it continue (kill -CONT) or end it"
+    )

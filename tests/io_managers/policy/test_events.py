@@ -102,3 +102,18 @@ def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path, capsys: pytes
     silent = EventLog("tests", tmp_path / "silent", enabled=False)
     silent.add("reloaded")
     assert not silent.path.exists()
+
+
+def test_a_stopped_holder_of_the_lock_stops_nobody(tmp_path: Path) -> None:
+    log = EventLog("stopped", tmp_path, max_bytes=8192)
+    log.add("recovered", text="first")
+    with log.path.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # another open file: it excludes the log as another process would
+        for number in range(50):
+            log.add("recovered", text=f"{number:03}" + "x" * 200)
+        texts = [event.text for event in read_events(log.path)]
+        assert len(texts) == 51  # all of it, beyond the limit
+        assert not older_file(log.path).exists()
+    log.add("recovered", text="after")
+    assert [event.text for event in read_events(log.path)] == [*texts, "after"]
+    assert older_file(log.path).exists()  # the limit holds again

@@ -6,7 +6,6 @@ before the last boot have ended.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import sqlite3
@@ -18,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from entrepot.errors import AccessDenied, DirectoryUnavailable
+from entrepot.file_locks import lock_within
 
 from entrepot_cluster.directory.backends.interface import Entry, Lease, LeaseEnded, ServerState, Snapshot
 from entrepot_cluster.directory.backends.polling import PollingSubscription
@@ -31,7 +31,6 @@ CREATE TABLE IF NOT EXISTS leases (
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 """
 _SEQUENCE = "sequence"
-_LOCK_AGAIN_SECONDS = 0.01
 _VERSION = "version"  # of the instances
 
 
@@ -283,19 +282,12 @@ class EmbeddedBackend:
 @contextmanager
 def locked(path: Path, timeout: float) -> Iterator[None]:
     """Hold a lock between processes, which ends with its holder."""
-    end = time.monotonic() + timeout
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise DirectoryUnavailable(
-                        f"another process has been creating the directory beside {path} for {timeout:g} s"
-                    ) from None
-                time.sleep(_LOCK_AGAIN_SECONDS)
+        if not lock_within(descriptor, timeout):
+            raise DirectoryUnavailable(
+                f"another process has been creating the directory beside {path} for {timeout:g} s"
+            )
         yield
     finally:
         os.close(descriptor)

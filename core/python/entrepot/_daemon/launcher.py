@@ -7,7 +7,6 @@ shell in between exits at once), and inherits only its log and the pipe on which
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import select
@@ -24,6 +23,7 @@ from pathlib import Path
 from entrepot._daemon import kubernetes_env
 from entrepot._daemon.settings import Settings, private_address, runtime_folder, socket_path, state_folder
 from entrepot.errors import AccessDenied, EntrepotError, StoreUnavailable
+from entrepot.file_locks import lock_within
 
 START_SECONDS = 20.0
 SOCKET_RETURN_SECONDS = 5.0  # how long to wait for a store whose socket was removed to recreate it; it checks every 2 s
@@ -318,18 +318,11 @@ def _start_lock() -> Iterator[None]:
     path = runtime_folder() / "start.lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        end = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    raise StoreUnavailable(
-                        f"another process has been starting the private daemon for {START_SECONDS:.0f} s "
-                        f"(it holds {path}): see 'entrepot logs'"
-                    ) from None
-                time.sleep(0.005)
+        if not lock_within(fd, START_SECONDS):
+            raise StoreUnavailable(
+                f"another process has been starting the private daemon for {START_SECONDS:.0f} s "
+                f"(it holds {path}): see 'entrepot logs'"
+            )
         yield
     finally:
         os.close(fd)
