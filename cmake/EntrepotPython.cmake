@@ -42,6 +42,9 @@ macro(entrepot_add_python_extension)
     endforeach()
     if(TARGET _core)
       install(TARGETS _core LIBRARY DESTINATION entrepot COMPONENT python)
+      # For `entrepot explain`, which takes them from docs in a source tree.
+      install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/errors/" DESTINATION entrepot/error_pages COMPONENT python
+              FILES_MATCHING PATTERN "E*.md")
     endif()
   else()
     message(STATUS "Entrepot: core/src/bindings does not exist; the Python extension is not built")

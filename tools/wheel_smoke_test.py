@@ -12,7 +12,7 @@ import time
 
 import entrepot
 import numpy as np
-from entrepot import _core
+from entrepot import _core, cli
 
 
 def main() -> int:
@@ -46,6 +46,7 @@ def main() -> int:
         check(another)
         later = another.put(array + 1)
     assert store.get(later)[0, 0] == 1.0
+    assert cli.main(["explain", "E107"]) == 0  # its page is in the wheel
     print(f"python {sys.version_info[0]}.{sys.version_info[1]}, {_core.__file__}, copies by {_core.copy_kind()}")
     store.close()
     return 0

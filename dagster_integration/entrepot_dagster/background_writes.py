@@ -38,6 +38,8 @@ _NO_ID = MetadataValue.text("")
 class DurableWriteFailed(EntrepotError):
     """Values could not be written to a durable tier in the background; each is named in the run's log."""
 
+    short_code = "E704"
+
 
 @dataclass(frozen=True)
 class _Write:

@@ -17,6 +17,7 @@ class RankFailed(EntrepotError):
     """
 
     code: ClassVar[str] = "rank_failed"
+    short_code: ClassVar[str] = "E801"
 
     def __init__(self, rank: int, phase: str, reason: str) -> None:
         who = f"rank {rank}" if rank >= 0 else "the program"
@@ -34,9 +35,11 @@ class ProgramsDiffer(EntrepotError):
     """Two ranks called different operations at the same place of the program."""
 
     code: ClassVar[str] = "programs_differ"
+    short_code: ClassVar[str] = "E802"
 
 
 class TooFewWorkers(EntrepotError):
     """An executor could not get as many workers, or as much of their resources, as it was asked for."""
 
     code: ClassVar[str] = "too_few_workers"
+    short_code: ClassVar[str] = "E803"

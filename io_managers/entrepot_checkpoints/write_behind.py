@@ -184,7 +184,7 @@ class WriteBehindQueue:
         try:
             self.flush(self._exit_seconds)
         except EntrepotError as error:
-            print(f"entrepot: {error}", file=sys.stderr)
+            print(f"entrepot: {error!s}", file=sys.stderr)
         # The thread still has to close its connections; the interpreter must not shut down under it.
         if thread is not None:
             thread.join(max(0.0, deadline - time.monotonic()))

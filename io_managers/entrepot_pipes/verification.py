@@ -45,6 +45,7 @@ class VerificationFailed(EntrepotError, ValueError):
     """What came through a pipe differs from what went by file, or the file cannot be written or read."""
 
     code = "verification_failed"
+    short_code = "E411"
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,17 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from entrepot.errors import EntrepotError
 from kedro.runner import Task
 
 from entrepot_kedro.compat.runners import ExecutorRunner
 from entrepot_kedro.policy import policy_registry
 
 
-class NodeKilled(RuntimeError):
+class NodeKilled(EntrepotError, RuntimeError):
     """The process in which a node ran was killed, and the policy does not retry the node."""
+
+    short_code = "E705"
 
 
 class EntrepotParallelRunner(ExecutorRunner):

@@ -85,6 +85,7 @@ def test_the_wheel_holds_what_it_should_and_works_by_itself(wheel: Path) -> None
         assert f"{package}/py.typed" in names
         assert f"{package}/__init__.py" in names
     assert "entrepot/_core.pyi" in names
+    assert "entrepot/error_pages/E101.md" in names
     assert {f"entrepot_ui/assets/{name}" for name in ("index.html", "main.js", "style.css", "icon.svg")} <= names
     for kind in ("stores", "localobjects", "globalobjects", "directoryshards"):
         assert f"entrepot_operator/manifests/crds/{kind}.yaml" in names

@@ -9,12 +9,14 @@ class ClusterMismatch(EntrepotError):
     """The directory belongs to another cluster than the URL names."""
 
     code = "cluster_mismatch"
+    short_code = "E502"
 
 
 class DirectoryDamaged(EntrepotError):
     """An entry of the directory cannot be decoded: something else has written there. Other entries are unaffected."""
 
     code = "directory_damaged"
+    short_code = "E503"
 
 
 class InstanceForgotten(EntrepotError):
@@ -25,9 +27,11 @@ class InstanceForgotten(EntrepotError):
     """
 
     code = "instance_forgotten"
+    short_code = "E504"
 
 
 class InstanceSuperseded(EntrepotError):
     """Another gateway has registered the same instance since; this one must stop serving it."""
 
     code = "instance_superseded"
+    short_code = "E505"

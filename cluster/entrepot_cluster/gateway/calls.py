@@ -155,7 +155,7 @@ class Calls:
 
     def _fetch_lives(self, request: Any) -> list[list[str] | None]:
         outcomes = self._fetcher.fetch_lives(_lives(request))
-        return [[each.code, str(each)] if isinstance(each, EntrepotError) else None for each in outcomes]
+        return [[each.code, each.message] if isinstance(each, EntrepotError) else None for each in outcomes]
 
     def _prefetch_lives(self, request: Any) -> None:
         self._background.submit(self._fetcher.fetch_lives, _lives(request))

@@ -181,7 +181,7 @@ class CollectionCalls:
 
 
 def _packed(error: EntrepotError) -> tuple[str, str]:
-    return error.code, str(error)
+    return error.code, error.message
 
 
 def _left(name: str, instance: str) -> ObjectNotFound:

@@ -231,7 +231,7 @@ class Gateway:
         raw = self._store._raw()  # pyright: ignore[reportPrivateUsage]
 
         def respond(error: EntrepotError | None, answer: bytes = b"") -> None:
-            name, message = ("", "") if error is None else (error_name(error), str(error))
+            name, message = ("", "") if error is None else (error_name(error), error.message)
             try:
                 raw.answer_call(number, name, to_utf8(message), answer)
             except (AccessDenied, StoreUnavailable):

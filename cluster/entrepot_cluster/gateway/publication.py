@@ -228,7 +228,7 @@ class Publication:
                 self._current.forgotten(registration)
             return False
         except InstanceSuperseded as error:
-            raise StoreUnavailable(str(error)) from error
+            raise StoreUnavailable(error.message) from error
         return True
 
     def stop(self) -> None:

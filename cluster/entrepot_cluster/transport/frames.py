@@ -315,7 +315,7 @@ def field(values: dict[str, Any], key: str, kind: type[Any]) -> Any:
 
 def pack_error(error: EntrepotError) -> bytes:
     """An error, for the peer."""
-    return pack_map({"code": error.code, "message": str(error)[:2000]})
+    return pack_map({"code": error.code, "message": error.message[:2000]})
 
 
 def parse_error(data: bytes | bytearray | memoryview, whose: str = "") -> EntrepotError:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
 
-from entrepot._cli import comparing, completion, daemon, doctor, objects, sessions
+from entrepot._cli import comparing, completion, daemon, doctor, explaining, objects, sessions
 from entrepot.errors import EntrepotError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         objects.add_subcommands,
         sessions.add_subcommands,
         doctor.add_subcommands,
+        explaining.add_subcommands,
     ):
         add_subcommands(subparsers)
     comparing.add_subcommands(subparsers, objects.resolve_object)
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except EntrepotError as error:
-        print(f"entrepot: {error}", file=sys.stderr)
+        print(f"entrepot: {error!s}", file=sys.stderr)  # with its short code
         return 1
     except BrokenPipeError:
         sys.stderr.close()  # stdout's reader is gone; keeps Python from complaining at exit

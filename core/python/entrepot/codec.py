@@ -55,6 +55,8 @@ ObjectStrings = Literal["object", "arrow"]
 class NeverPickled(UnsupportedType):
     """Raised by a codec's ``encode`` for a value that must not be pickled instead."""
 
+    short_code = "E305"
+
 
 class Codec(ABC):
     """Turns values of some types into nodes and back. Instances are stateless and shared between threads.

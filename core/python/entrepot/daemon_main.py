@@ -15,7 +15,7 @@ def main() -> int:
         binary = str(daemon_binary())
         os.execv(binary, [binary, *sys.argv[1:]])
     except (StoreUnavailable, OSError) as error:
-        print(f"entrepotd: {error}", file=sys.stderr)
+        print(f"entrepotd: {error!s}", file=sys.stderr)
         return 1
 
 

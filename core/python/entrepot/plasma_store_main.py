@@ -27,7 +27,7 @@ def main() -> int:
             arguments = ["--address", settings.address, *arguments]
         os.execv(binary, [binary, *arguments])
     except (EntrepotError, OSError) as error:
-        print(f"entrepot-plasma-store: {error}", file=sys.stderr)
+        print(f"entrepot-plasma-store: {error!s}", file=sys.stderr)
         return 1
 
 

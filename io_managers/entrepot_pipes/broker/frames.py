@@ -23,18 +23,21 @@ class ProtocolError(EntrepotError, ValueError):
     """What came through the connection does not follow the protocol."""
 
     code = "protocol_error"
+    short_code = "E412"
 
 
 class ConnectionEnded(EntrepotError, ConnectionError):
     """The connection ended where the protocol does not allow it: the program died."""
 
     code = "connection_ended"
+    short_code = "E413"
 
 
 class PeerFailed(EntrepotError):
     """The program said that it gave up."""
 
     code = "peer_failed"
+    short_code = "E414"
 
 
 class FrameSocket:

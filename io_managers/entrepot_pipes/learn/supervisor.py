@@ -38,6 +38,7 @@ class NoNotifications(EntrepotError, OSError):
     """The kernel does not tell about the calls of other programs here."""
 
     code = "no_notifications"
+    short_code = "E415"
 
 
 @dataclass(frozen=True)

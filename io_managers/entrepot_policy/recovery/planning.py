@@ -80,6 +80,8 @@ class Plan:
 class PlanningError(ObjectLost):
     """No rerun restores the objects; the message names the object that prevents it."""
 
+    short_code = "E702"
+
 
 class RerunNeeded(ObjectLost):
     """A value can be restored once some tasks have run again, which the orchestrator must do.
@@ -88,6 +90,8 @@ class RerunNeeded(ObjectLost):
         plan: what to run.
         rule: the policy's rule that requests it, as file and line.
     """
+
+    short_code = "E703"
 
     def __init__(self, plan: Plan, rule: str) -> None:
         super().__init__(

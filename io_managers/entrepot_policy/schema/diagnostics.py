@@ -76,6 +76,8 @@ class PolicyError(InvalidArgument):
         problems: all problems, in file order.
     """
 
+    short_code = "E701"
+
     def __init__(self, problems: Iterable[Diagnostic]) -> None:
         self.problems = tuple(
             sorted(

@@ -13,6 +13,7 @@ class ClusterUnavailable(EntrepotError, ConnectionError):
     """The API server cannot be reached, or is overloaded; the same request may succeed later."""
 
     code: ClassVar[str] = "cluster_unavailable"
+    short_code: ClassVar[str] = "E601"
 
 
 class ClusterRefused(EntrepotError):
@@ -24,26 +25,26 @@ class ClusterRefused(EntrepotError):
     """
 
     code: ClassVar[str] = "cluster_refused"
+    short_code: ClassVar[str] = "E602"
 
     def __init__(self, message: str, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class ResourceNotFound(ClusterRefused):
     """The resource, its namespace, or its kind does not exist."""
 
     code: ClassVar[str] = "resource_not_found"
+    short_code: ClassVar[str] = "E603"
 
 
 class ListExpired(ClusterRefused):
     """A list was read too slowly and must be read again from the start."""
 
     code: ClassVar[str] = "list_expired"
+    short_code: ClassVar[str] = "E604"
 
 
 def refused(method: str, path: str, status: int, content: Any) -> EntrepotError:

@@ -26,6 +26,7 @@ class LocationsUnavailable(EntrepotError):
     """Locations are currently unknown; pods are created without them."""
 
     code: ClassVar[str] = "locations_unavailable"
+    short_code: ClassVar[str] = "E606"
 
 
 class Source(Protocol):

@@ -33,6 +33,7 @@ class PlacementConflict(EntrepotError):
     """The pod's own constraints, or the state of the data, contradict the request; nothing was changed."""
 
     code: ClassVar[str] = "placement_conflict"
+    short_code: ClassVar[str] = "E605"
 
 
 def summarize_names(names: list[str], limit: int = 3) -> str:

@@ -57,7 +57,7 @@ class ProcessGone(Exception):
     """
 
     def __init__(self, error: StreamFailed) -> None:
-        text = str(error)
+        text = error.message
         super().__init__(text.partition(" failed: ")[2] or text)
 
 
@@ -224,7 +224,7 @@ class RemoteEnd:
     def _report(self, error: EntrepotError) -> None:
         """Tell the process, abort at home, which may take a while, and wait until the process has gone."""
         self.tell_error(error)
-        self._close_at_home(str(error))
+        self._close_at_home(error.message)
         with suppress(EntrepotError):  # it has gone
             while self._raw.next_chunk(self._reader, self._done, float("inf")) is not None:
                 self._done = None
@@ -232,7 +232,7 @@ class RemoteEnd:
     def tell_error(self, error: EntrepotError) -> None:
         """Tell the process why its end is of no use any more."""
         try:
-            self.tell([ERROR, error.code, str(error)])
+            self.tell([ERROR, error.code, error.message])
             self._to_process.close()
         except EntrepotError as failure:
             _log.info("a process could not be told about stream %r: %s: %s", self._relayed.stream, error, failure)

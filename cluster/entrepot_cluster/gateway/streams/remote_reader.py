@@ -149,4 +149,4 @@ class RemoteReader(RemoteEnd):
             if self._closing:
                 return
         self.tell_error(error)
-        self._close_at_home(str(error))
+        self._close_at_home(error.message)

@@ -69,7 +69,7 @@ class StreamCalls:
                 raise VersionMismatch(f"this store's gateway is older than the client, and does not know {request!r}")
             return operation(request)
         except EntrepotError as error:
-            return {"error": [error.code, str(error)]}
+            return {"error": [error.code, error.message]}
 
     def close(self) -> None:
         """Fail all remote ends."""

@@ -158,7 +158,7 @@ def _ask_all(raw: _core.Client, operation: str, request: list[Any], timeout: flo
     except VersionMismatch:
         return None
     except StoreUnavailable as error:
-        if str(error).startswith(NO_GATEWAY):
+        if error.message.startswith(NO_GATEWAY):
             return None
         raise
 

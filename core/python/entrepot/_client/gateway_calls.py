@@ -137,10 +137,10 @@ def resolve_elsewhere(raw: _core.Client, scope: str, session: str, name: str, ti
     except (ObjectNotFound, Timeout):
         return ResolvedElsewhere()
     except DirectoryUnavailable as error:
-        return ResolvedElsewhere(why_unknown=str(error))
+        return ResolvedElsewhere(why_unknown=error.message)
     except (StoreUnavailable, VersionMismatch) as error:
-        is_alone = str(error).startswith(NO_GATEWAY)  # the code is the same if there is one that does not respond
-        return ResolvedElsewhere(ask_again=False, why_unknown="" if is_alone else str(error))
+        is_alone = error.message.startswith(NO_GATEWAY)  # the code is the same if there is one that does not respond
+        return ResolvedElsewhere(ask_again=False, why_unknown="" if is_alone else error.message)
 
 
 def prefetch(raw: _core.Client, oids: list[bytes]) -> None:

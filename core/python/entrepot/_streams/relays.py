@@ -182,7 +182,7 @@ class Relays:
         except StreamLost:
             raise
         except StreamFailed as error:
-            raise self._failed(self._unavailable(str(error))) from error
+            raise self._failed(self._unavailable(error.message)) from error
 
     def receive(self, deadline: float) -> list[Any]:
         """Wait for a message; as :meth:`take`.
@@ -217,7 +217,7 @@ class Relays:
             except StreamLost:
                 raise
             except StreamFailed as error:
-                raise self._failed(self._unavailable(str(error))) from error
+                raise self._failed(self._unavailable(error.message)) from error
             else:
                 self._heard = time.monotonic()
                 return value
@@ -253,7 +253,7 @@ class Relays:
         except Timeout:
             return  # it may be busy; the daemon knows when it has been silent for too long
         except StoreUnavailable as error:
-            raise self._failed(self._unavailable(str(error))) from error
+            raise self._failed(self._unavailable(error.message)) from error
         if not is_known:
             raise self._failed(self._unavailable("it was restarted"))
         self._heard = time.monotonic()

@@ -61,7 +61,7 @@ class PlasmaClient(Writer):
         try:
             encoded = plasma_values.encode(value)
         except UnsupportedType as error:
-            raise PlasmaSerializationError(str(error)) from error
+            raise PlasmaSerializationError(error.message) from error
         target, is_fresh = target_of(object_id)
         if encoded.nbytes <= SMALL_BYTES or not encoded.buffers:
             self._put(target.binary(), is_fresh, encoded.joined(), b"")

@@ -148,7 +148,7 @@ class Subscription:
             self._serve()
         except (EntrepotError, OSError) as error:
             with self._changed:
-                self._stop(str(error))
+                self._stop(f"{error}")
         finally:
             self._unregister()
         if self._failure != _DISCONNECTED:

@@ -61,7 +61,7 @@ class Writer(ClientBase):
         except BaseException as error:
             creations.remove(self._address, binary)
             if isinstance(error, StoreFull) and not isinstance(error, PlasmaStoreFull):
-                raise PlasmaStoreFull(str(error)) from error
+                raise PlasmaStoreFull(error.message) from error
             raise
         return as_buffer(creation.blob)
 
@@ -82,9 +82,9 @@ class Writer(ClientBase):
         try:
             _, generation, _, _ = raw.seal_built(builder, item, FULL_WAIT_SECONDS)
         except StoreFull as error:  # of the metadata: it can be tried again
-            raise PlasmaStoreFull(str(error)) from error
+            raise PlasmaStoreFull(error.message) from error
         except ObjectExists as error:
-            raise PlasmaObjectExists(str(error)) from error
+            raise PlasmaObjectExists(error.message) from error
         finally:
             if not builder.open:
                 creations.remove(self._address, binary)
@@ -152,9 +152,9 @@ class Writer(ClientBase):
         try:
             _, generation, existed, _ = seal(self._raw())
         except ObjectExists as error:
-            raise PlasmaObjectExists(str(error)) from error
+            raise PlasmaObjectExists(error.message) from error
         except StoreFull as error:
-            raise PlasmaStoreFull(str(error)) from error
+            raise PlasmaStoreFull(error.message) from error
         if existed and not is_fresh:
             raise _exists(ObjectID(binary))
         notifications.sealed(self._address, binary, generation, data, metadata)
