@@ -23,7 +23,7 @@ LAST_BEGINS_WITHIN ?= inf
 # `make test-exhaustive` skips Python tests, and lists them, that have not begun after so many seconds.
 BEGIN_WITHIN ?= inf
 
-.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-workflows demo-k8s control-plane bench bench-quick soak fuzz wheel wheel-test sdist-test jvm jvm-test jvm-engines lock clean
+.PHONY: help setup build environments cpp-tests test test-fast test-full test-exhaustive test-pandas2 lint format demo demo-failover demo-cluster demo-workflows demo-k8s control-plane bench bench-quick soak fuzz docs wheel wheel-test sdist-test jvm jvm-test jvm-engines lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
@@ -46,6 +46,10 @@ $(VENV)/.developed: $(VENV)/.synced pyproject.toml
 $(VENV2)/.developed: requirements-pandas2.lock pyproject.toml | system-check
 	@bash tools/sync_venv.sh $(VENV2) requirements-pandas2.lock
 	@bash tools/develop_install.sh $(VENV2)
+	@touch $@
+
+.venv-docs/.synced: requirements-docs.lock | system-check
+	@bash tools/sync_venv.sh .venv-docs requirements-docs.lock
 	@touch $@
 
 $(ENVIRONMENTS): .venv-%/.developed: tests/environments/%.lock pyproject.toml | system-check
@@ -73,7 +77,7 @@ cpp-tests: setup  ## build the daemon, the extension and the C++ tests
 test-fast: cpp-tests  ## C++ unit tests without sanitizers, and Python tests that are not slow; under two minutes
 	@$(PY) tools/run_tests.py fast
 
-test: build $(VENV2)/.developed .venv-plasma-client/.synced  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
+test: build $(VENV2)/.developed .venv-plasma-client/.synced .venv-docs/.synced  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
 test-exhaustive: cpp-tests $(ENVIRONMENTS) .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, eleven other environments, whole benchmark runs
@@ -131,6 +135,9 @@ wheel-test:  ## try the wheels in dist/ that run on this machine, each in an emp
 
 sdist-test:  ## build the sdist in dist/ with pip and this machine's compiler, in an empty environment
 	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel_check.py dist/*.tar.gz
+
+docs: .venv-docs/.synced  ## build the documentation as a site, in build/site; broken links are errors
+	@bash tools/build_docs.sh
 
 jvm:  ## build the agent that gives JVM programs pipes, and Hadoop's file system; needs Java 16 or later and Maven
 	@mvn --quiet --batch-mode --file jvm/pom.xml package

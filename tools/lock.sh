@@ -21,3 +21,5 @@ done
 "$uv" pip compile "${options[@]}" --python-version 3.11 -o tests/pipes/jvm/spark.lock tests/pipes/jvm/spark.in
 # Requirements of wheel builds, separate because they include a compiler.
 "$uv" pip compile "${options[@]}" --python-version 3.10 --group wheel -o requirements-wheel.lock
+# The documentation's site.
+"$uv" pip compile "${options[@]}" --python-version 3.11 --group docs -o requirements-docs.lock

@@ -46,6 +46,7 @@ find_missing() {
   PATH="$PATH:/usr/sbin" nft --version >/dev/null 2>&1 || need nftables "nft, for hosts as namespaces in the tests"
   PATH="$PATH:/usr/sbin" ip -V >/dev/null 2>&1 || need iproute2 "ip and tc, for the same"
   command -v chromium >/dev/null || need chromium "Chromium, for the tests of entrepot ui"
+  command -v promtool >/dev/null || need prometheus "promtool, for the tests of the alerts"
   command -v fusermount3 >/dev/null || need fuse3 "fusermount3, for the tests of entrepot mount"
   pkg-config --version >/dev/null 2>&1 || need pkg-config "pkg-config, to build pyfuse3 for the same"
   if ! echo '#include <fuse_lowlevel.h>' |

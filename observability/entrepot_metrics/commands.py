@@ -34,13 +34,15 @@ def add_subcommands(subparsers: SubParsers) -> None:
         help=f"where to serve /metrics (default {DEFAULT_LISTEN})",
     )
     parser.add_argument("--dashboard", action="store_true", help="print a dashboard for Grafana, as JSON, and exit")
+    parser.add_argument("--alerts", action="store_true", help="print rules of alerts for Prometheus, and exit")
     parser.set_defaults(run=run_metrics)
 
 
 def run_metrics(arguments: argparse.Namespace) -> int:
     """``entrepot metrics``."""
-    if arguments.dashboard:
-        sys.stdout.write(files("entrepot_metrics").joinpath("grafana.json").read_text())
+    if arguments.dashboard or arguments.alerts:
+        name = "grafana.json" if arguments.dashboard else "alerts.yml"
+        sys.stdout.write(files("entrepot_metrics").joinpath(name).read_text(encoding="utf-8"))
         return 0
     if find_spec("prometheus_client") is None:
         raise InvalidArgument("entrepot metrics needs prometheus_client: pip install 'entrepot[metrics]'")

@@ -21,6 +21,7 @@ _MACHINE_PATTERNS = [
 MACHINE_PATHS = re.compile("|".join(_MACHINE_PATTERNS))
 LOCKS = [
     "requirements.lock",
+    "requirements-docs.lock",
     "requirements-pandas2.lock",
     *sorted(f"tests/environments/{path.name}" for path in (ROOT / "tests/environments").glob("*.lock")),
 ]

@@ -85,7 +85,7 @@ def test_records(objects: list[tuple[bytes, int, bytes, list[int], Outcome]]) ->
         assert (record.number, record.outcome) == (index, outcome)
         if outcome == Outcome.FAILED:
             assert isinstance(record.error, ObjectNotFound)
-            assert str(record.error) == f"object {index}"
+            assert record.error.message == f"object {index}"
         else:
             assert record.header == _header(oid, generation, tree, lengths)
             assert record.crc == index

@@ -14,7 +14,7 @@ from entrepot_policy.schema.diagnostics import PolicyError
 def problems(text: str, **environment: str) -> list[str]:
     with pytest.raises(PolicyError) as caught:
         parse_policy(text, "p", environment)
-    return str(caught.value).splitlines()
+    return caught.value.message.splitlines()
 
 
 def test_what_is_omitted_has_the_same_default_in_the_file_and_in_the_rules() -> None:

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Builds the documentation in build/site, or the folder named, with .venv-docs. Warnings are errors.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# Modules of hooks are not looked for beside each other otherwise.
+PYTHONPATH=tools DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=true \
+  .venv-docs/bin/python -m mkdocs build --quiet --strict --site-dir "${1:-build/site}"
