@@ -66,6 +66,10 @@ class FailoverNotifier(BaseNotifier):
     Args:
         send: called with the text, for example to post it; None: write it to the log.
         what: outcome of the task, as text.
+
+    >>> notifier = FailoverNotifier(print, what="failed")
+    >>> notifier.notify({"run_id": "nightly"})
+    Entrepot: nightly failed
     """
 
     template_fields = ("what",)

@@ -52,6 +52,14 @@ class EntrepotIOManager(ConfigurableIOManager):
 
     Assets are written in place and stay until they are written again; outputs of ops end with their run's session.
     Settings not given here come from ``ENTREPOT_*``, then from defaults.
+
+    >>> import dagster
+    >>> @dagster.asset
+    ... def numbers() -> list[int]:
+    ...     return [1, 2, 3]
+    >>> run = dagster.materialize([numbers], resources={"io_manager": EntrepotIOManager()})
+    >>> run.output_for_node("numbers")
+    [1, 2, 3]
     """
 
     address: str | None = Field(default=None, description="Address of the store; unset: the user's private store.")

@@ -28,6 +28,13 @@ class EntrepotResource(ConfigurableResource[Any]):
         Definitions(assets=[parts], resources={"entrepot": EntrepotResource()})
 
     Settings not given here come from ``ENTREPOT_*``, then from defaults. The scope is that of ``EntrepotIOManager``.
+
+    >>> import dagster
+    >>> @dagster.asset
+    ... def stored_parts(entrepot: EntrepotResource) -> None:
+    ...     entrepot.store().put(b"a part", name="part", replace=True)
+    >>> dagster.materialize([stored_parts], resources={"entrepot": EntrepotResource()}).success
+    True
     """
 
     address: str | None = Field(default=None, description="Address of the store; unset: the user's private store.")

@@ -44,6 +44,16 @@ class TieredIOManager(ConfigurableIOManager):
 
     With a durable tier of Parquet files or of a database, what a step reads may have another type after the store has
     lost it: annotate inputs.
+
+    >>> import tempfile
+    >>> import dagster
+    >>> files = dagster.FilesystemIOManager(base_dir=tempfile.mkdtemp())
+    >>> @dagster.asset
+    ... def numbers() -> list[int]:
+    ...     return [1, 2, 3]
+    >>> tiers = TieredIOManager(store=EntrepotIOManager(), durable=files)
+    >>> dagster.materialize([numbers], resources={"io_manager": tiers}).success
+    True
     """
 
     store: ResourceDependency[EntrepotIOManager]

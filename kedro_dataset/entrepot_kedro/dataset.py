@@ -118,6 +118,11 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
 
     Raises:
         InvalidArgument: there is neither a name nor a catalog to supply one, or an argument is out of range.
+
+    >>> features = EntrepotDataset(name="features")
+    >>> features.save({"rates": [1.0, 1.5]})
+    >>> features.load()
+    {'rates': [1.0, 1.5]}
     """
 
     def __init__(

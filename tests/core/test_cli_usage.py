@@ -61,15 +61,15 @@ def test_an_event_kind_that_exists(tmp_path: Path) -> None:
 def test_a_table_of_a_file_without_a_suffix(cli: Run, tmp_path: Path) -> None:
     (tmp_path / "numbers").write_text("a\n1\n")
     _, error = cli("put", tmp_path / "numbers", "--as", "table", code=1)
-    assert error.endswith(f"but {tmp_path}/numbers has no suffix\n")
+    assert error.endswith(f"but {tmp_path}/numbers has no suffix [E301]\n")
     (tmp_path / "numbers.txt").write_text("a\n1\n")
     _, error = cli("put", tmp_path / "numbers.txt", "--as", "table", code=1)
-    assert error.endswith(f"but {tmp_path}/numbers.txt has the suffix '.txt'\n")
+    assert error.endswith(f"but {tmp_path}/numbers.txt has the suffix '.txt' [E301]\n")
     pytest.importorskip("pyarrow")
     (tmp_path / "numbers.csv").write_text("a\n1\n")
     oid = cli("put", tmp_path / "numbers.csv", "--as", "table")[0].strip()
     _, error = cli("get", oid, "-o", tmp_path / "out", code=1)
-    assert error.endswith(f"but {tmp_path}/out has no suffix\n")
+    assert error.endswith(f"but {tmp_path}/out has no suffix [E301]\n")
 
 
 def test_a_name_that_looks_like_an_id(cli: Run, daemon: Any) -> None:

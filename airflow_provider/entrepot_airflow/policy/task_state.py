@@ -41,6 +41,8 @@ def last_checkpoint(context: Any) -> dict[str, Any] | None:
 
     Returns:
         ``object`` (its ID), ``key``, ``generation`` and ``url``, in the form that ``entrepot load`` expects.
+
+    >>> last_checkpoint({})  # the context of a task whose earlier attempts wrote none
     """
     state_store = context.get("task_state_store")
     record = None if state_store is None else state_store.get(CHECKPOINT_KEY)

@@ -71,6 +71,9 @@ def stored(
 
     Raises:
         InvalidArgument: a malformed option, or ``inline=True`` with one that needs an object.
+
+    >>> stored([1, 2], name="orders", ttl="7d").options.ttl  # in seconds
+    604800.0
     """
     options = ValueOptions(
         name, parse_usage_hints(locality_set), durable, None if ttl is None else parse_ttl(ttl), inline
@@ -95,6 +98,12 @@ def store_options(
         def load(): ...
 
     Args, errors: as for :func:`stored`.
+
+    >>> @store_options(locality_set="features", ttl="7d")
+    ... def load():
+    ...     return [1, 2]
+    >>> load().options.locality_set.name
+    'features'
     """
     options: dict[str, Any] = {
         "name": name,

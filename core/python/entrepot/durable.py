@@ -31,6 +31,9 @@ class Durable:
             without a name; ``""``: only those passed to ``make_durable``.
         storage_options: passed to fsspec's driver. They may hold secrets, so they are not kept in the store: other
             processes need them as an argument of their own, or in the driver's environment or configuration.
+
+    >>> Durable("s3://bucket/runs", mode="behind", match="model*").mode
+    'behind'
     """
 
     url: str

@@ -38,6 +38,10 @@ def placement_tags(
 
     Raises:
         InvalidArgument: an argument is out of range.
+
+    >>> tags = placement_tags(reads=["asset:raw/orders"], locality="required")
+    >>> tags["dagster-k8s/config"]["pod_template_spec_metadata"]["annotations"]
+    {'entrepot.dev/reads': 'asset:raw/orders', 'entrepot.dev/locality': 'required'}
     """
     placement_annotations = placement_hints.build_annotations(
         reads=reads, requires=requires, locality=locality, store=store, mounts=mounts

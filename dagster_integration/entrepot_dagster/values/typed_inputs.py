@@ -28,6 +28,13 @@ class TypeHandler(ABC):
 
     Attributes:
         types: annotations that it is for; subclasses of these too.
+
+    >>> class Sets(TypeHandler):
+    ...     types = (set,)
+    ...     def load(self, value, annotation):
+    ...         return set(value)
+    >>> Sets().load([1, 2, 2], set)
+    {1, 2}
     """
 
     types: tuple[type, ...] = ()

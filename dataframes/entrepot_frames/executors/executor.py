@@ -70,6 +70,13 @@ class Executor:
         InvalidArgument: an impossible number, or an unknown ``on``.
         TooFewWorkers: there is no place for that many ranks.
         StoreUnavailable: there is no store.
+
+    >>> import pyarrow as pa
+    >>> def rows(env):
+    ...     return env.from_local(pa.table({"rank": [env.communicator.rank]})).count_rows()
+    >>> with Executor(parallelism=2) as executor:
+    ...     executor.run(rows).result()  # of each rank, which know the rows of both
+    [2, 2]
     """
 
     def __init__(

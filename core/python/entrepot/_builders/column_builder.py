@@ -20,6 +20,15 @@ class ColumnBuilder(UnsealedTable):
 
     Attributes:
         num_rows: of the table.
+
+    >>> import entrepot
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> store = entrepot.connect()
+    >>> with store.build_table(pa.schema([("price", pa.float64())]), rows=1000) as table:
+    ...     product = np.multiply(np.arange(1000), 0.5, out=table.column("price"))
+    >>> store.get(table.id)["price"][3].as_py()
+    1.5
     """
 
     def __init__(self, memory: ObjectMemory, schema: Any, oid: ObjectID, rows: int) -> None:

@@ -108,6 +108,16 @@ class _State(NamedTuple):
 class TableBuilder(UnsealedTable):
     """A table that grows by record batches; see ``Store.build_table``. Thread-safe: batches of several threads follow
     one another in any order.
+
+    >>> import entrepot
+    >>> import pyarrow as pa
+    >>> store = entrepot.connect()
+    >>> schema = pa.schema([("city", pa.string()), ("price", pa.float64())])
+    >>> with store.build_table(schema) as sales:
+    ...     for day in range(3):
+    ...         sales.append(pa.record_batch([["Bonn", "Rome"], [day + 0.5, day + 1.0]], schema=schema))
+    >>> store.get(sales.id).num_rows
+    6
     """
 
     def __init__(self, memory: ObjectMemory, schema: Any, oid: ObjectID) -> None:

@@ -34,6 +34,13 @@ class Allocating:
     Args:
         client: the store's client.
         entered: what ``with`` returns.
+
+    >>> import entrepot
+    >>> import numpy as np
+    >>> store = entrepot.connect()
+    >>> with store.allocating():
+    ...     made = np.ones(1_000_000)  # in the store's memory
+    >>> oid = store.put(made)  # seals it where it is
     """
 
     __slots__ = ("_client", "_entered", "_number", "_stopped")

@@ -51,6 +51,12 @@ class ObjectInfo:
             never dropped.
         made_again: it was dropped once and recomputed, so it is not dropped a second time.
         eviction: the terms of its eviction rank (docs/eviction.md); empty in lists.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> info = store.info(store.put(b"eight by"))
+    >>> info.type, info.nbytes
+    ('bytes', 8)
     """
 
     id: ObjectID
@@ -96,6 +102,12 @@ class PutResult:
         generation: which version of that ID this value is; each value under the same ID has its own.
         nbytes: its size in bytes, as in :class:`ObjectInfo`.
         existed: identical content was already sealed under this ID, so nothing was written.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> oid = store.derive("a key of one's own")
+    >>> store.put_versioned(7, id=oid).existed, store.put_versioned(7, id=oid).existed
+    (False, True)
     """
 
     id: ObjectID
@@ -116,6 +128,12 @@ class SessionInfo:
         nbytes: their payload in bytes, without small values stored inline in metadata.
         limit_bytes, limit_objects: its limits; 0: none.
         deletes_consumed: objects are deleted as soon as their last consumer has finished.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> run = store.session("run-8", ttl=60)
+    >>> next(info.ttl_seconds for info in store.sessions() if info.session == "run-8")
+    60.0
     """
 
     scope: str

@@ -51,6 +51,13 @@ class LocalitySet:
         policy: ``"data_aware"``, or ``"lru"`` or ``"mru"`` within the set.
         priority: -8 to 8; each step makes evicting its objects four times as expensive.
         objects, nbytes: number and size of the objects in it.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> features = store.locality_set("features", reading="loop_sequential")
+    >>> oid = store.put(bytes(100_000), locality_set=features)
+    >>> features.reading
+    'loop_sequential'
     """
 
     name: str

@@ -19,6 +19,13 @@ class Pin:
     """Keeps an object in memory until released; a context manager. Created by :meth:`Store.pin`.
 
     A value that was read does the same while it lives; a pin does it without one. It ends with the process.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> oid = store.put(bytes(100_000))
+    >>> with store.pin(oid):
+    ...     store.info(oid).pins
+    1
     """
 
     def __init__(self, oid: ObjectID, pinned_object: _core.Object) -> None:

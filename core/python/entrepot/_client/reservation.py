@@ -35,6 +35,13 @@ class Reservation:
 
     Raises:
         StoreFull, InvalidArgument, VersionMismatch: as ``Store.reserve``.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> with store.reserve("8MiB", timeout=600) as reservation:  # waits until there is room
+    ...     oid = store.put(bytes(1_000_000))
+    ...     reservation.used >= 1_000_000
+    True
     """
 
     __slots__ = ("_bytes", "_client", "_handle", "_used")

@@ -27,6 +27,13 @@ class Blob:
     Attributes:
         view: the bytes, a ``memoryview`` of shared memory (no copy).
         metadata: the metadata given to ``Store.create``.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> with store.create(5) as blob:
+    ...     blob.view[:] = b"hello"
+    >>> bytes(store.get(blob.id).view)
+    b'hello'
     """
 
     __slots__ = ("metadata", "view")

@@ -76,6 +76,14 @@ def register(
 
     Raises:
         InvalidArgument: the name or the type already has another codec, or an argument is invalid.
+
+    >>> import entrepot, entrepot_io
+    >>> class Celsius:
+    ...     def __init__(self, degrees): self.degrees = degrees
+    >>> entrepot_io.register(Celsius, lambda value: value.degrees, Celsius, name="weather.Celsius", version=1)
+    >>> store = entrepot.connect()
+    >>> store.get(store.put(Celsius(21.5))).degrees
+    21.5
     """
     _check_type(kind)
     functions = {"encode": encode, "decode": decode, **{f"older[{key}]": item for key, item in (older or {}).items()}}

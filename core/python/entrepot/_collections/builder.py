@@ -69,6 +69,13 @@ class CollectionBuilder:
     Attributes:
         name: the collection's name.
         id: the ID that the collection will have.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> parts = store.collection("parts")
+    >>> oids = [parts.put(number**2, index=number) for number in range(3)]  # in one process, or in many
+    >>> list(parts.seal(3))
+    [0, 1, 4]
     """
 
     def __init__(

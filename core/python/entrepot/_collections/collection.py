@@ -35,6 +35,15 @@ class Collection(CollectionDescription):
     Returned by :meth:`Store.get` and :meth:`Store.get_by_name`. It holds no members: each is read on access and
     released with the value made from it, so a collection may be larger than memory. It remains usable after the store
     that it was read from is closed, in a forked process, and, pickled, in another process on this host.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> builder = store.collection("days")
+    >>> for day in range(3):
+    ...     oid = builder.put([day] * 2, index=day)
+    >>> days = builder.seal(3)
+    >>> len(days), days[1], list(days[1:])
+    (3, [1, 1], [[1, 1], [2, 2]])
     """
 
     def __init__(

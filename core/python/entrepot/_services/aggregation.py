@@ -42,6 +42,15 @@ class Aggregation:
         by: names of the key columns.
         partitions: in how many parts the result can be read.
         writers: how many writers it expects in total.
+
+    >>> import entrepot
+    >>> import pyarrow as pa
+    >>> revenue = entrepot.connect().hash_aggregate("revenue", "customer", {"sum": ("price", "sum")}, writers=1)
+    >>> with revenue.writer() as writer:
+    ...     writer.append(pa.table({"customer": ["ann", "ann"], "price": [5.0, 1.0]}))
+    >>> [row for table in revenue.tables(timeout=60) for row in table.to_pylist()]
+    [{'customer': 'ann', 'sum': 6.0}]
+    >>> revenue.discard()
     """
 
     def __init__(
@@ -137,6 +146,13 @@ class AggregationWriter(ServiceWriter):
     """One process's end of an aggregation. Threads may share it; they take turns.
 
     It belongs to the process that opened it: a forked child has to open its own.
+
+    >>> import entrepot
+    >>> import pyarrow as pa
+    >>> orders = entrepot.connect().hash_aggregate("orders", "customer", {"orders": "count"}, writers=1)
+    >>> with orders.writer() as writer:  # in each process that has rows
+    ...     writer.append(pa.table({"customer": ["ann", "bob"]}))
+    >>> orders.discard()
     """
 
     def __init__(

@@ -36,6 +36,13 @@ class Broadcast:
         name: its name within the session.
         id: the object that it is.
         value: what was published, read-only and without a copy, until this is closed.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> published = store.broadcast("weights", [0.5, 0.5], readers=1)
+    >>> with store.broadcast("weights", reader="worker-1", timeout=60) as weights:
+    ...     weights.value
+    [0.5, 0.5]
     """
 
     def __init__(self, store: ServiceStore, name: str, oid: ObjectID, reader: str | None) -> None:

@@ -40,6 +40,14 @@ class JoinMap:
         name: its name within the session.
         table: the table that it was built from, in shared memory.
         key: names of its key columns.
+
+    >>> import entrepot
+    >>> import pyarrow as pa
+    >>> read = lambda: pa.table({"id": [7, 8, 9], "name": ["ann", "bob", "eve"]})  # is called in one process
+    >>> customers = entrepot.connect().join_map("customers", read, "id", timeout=60)
+    >>> customers.join(pa.table({"id": [7], "price": [1.0]})).to_pylist()
+    [{'id': 7, 'price': 1.0, 'name': 'ann'}]
+    >>> customers.discard()
     """
 
     def __init__(self, store: ServiceStore, name: str, contents: dict[str, Any]) -> None:

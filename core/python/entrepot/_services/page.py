@@ -25,6 +25,14 @@ class Page:
         partition: the partition's number.
         records: how many there are; of a shuffle of tables, the number of its pieces.
         view: its bytes.
+
+    >>> import entrepot
+    >>> shuffle = entrepot.connect().shuffle("words", 1, writers=1, record_bytes=3)
+    >>> with shuffle.writer() as writer:
+    ...     writer.append_records([b"one", b"two"], [0, 0])
+    >>> [page.to_arrow().to_pylist() for page in shuffle.pages(0, timeout=60)]
+    [[b'one', b'two']]
+    >>> shuffle.discard()
     """
 
     __slots__ = ("_chunks", "_framing", "_record_bytes", "partition", "records", "view")

@@ -40,6 +40,15 @@ class PageIterator:
     Attributes:
         position: number of the latest page in the collection; None before the first.
         redelivered: whether another worker had the latest page before, and did not finish it.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> builder = store.collection("numbers")
+    >>> oids = [builder.put(number, index=number) for number in range(3)]
+    >>> numbers = builder.seal(3)
+    >>> with store.pages("numbers", run="first")[0] as pages:
+    ...     sum(pages)
+    3
     """
 
     def __init__(self, pages: Collection, reader: StreamReader) -> None:

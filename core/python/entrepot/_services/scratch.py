@@ -48,6 +48,13 @@ class ScratchSet:
         name: its name within the session.
         pages: how many it has, all of them zeros at first.
         page_bytes: length of each.
+
+    >>> import entrepot
+    >>> with entrepot.connect().scratch("sums", 4, page_bytes="64KiB") as scratch:
+    ...     with scratch.write(3) as view:
+    ...         view[:5] = b"hello"
+    ...     bytes(scratch.read(3)[:5])
+    b'hello'
     """
 
     def __init__(

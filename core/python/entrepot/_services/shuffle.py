@@ -63,6 +63,15 @@ class Shuffle:
         partitions: how many partitions it has.
         writers: how many writers it expects in total.
         layout, slots: what services that are made of it need.
+
+    >>> import entrepot
+    >>> import pyarrow as pa
+    >>> shuffle = entrepot.connect().shuffle("by-customer", 4, writers=1)
+    >>> with shuffle.writer() as writer:
+    ...     writer.append(pa.table({"customer": [1, 2, 1, 3]}), by="customer")
+    >>> sum(batch.num_rows for partition in range(4) for batch in shuffle.read(partition, timeout=60))
+    4
+    >>> shuffle.discard()
     """
 
     def __init__(

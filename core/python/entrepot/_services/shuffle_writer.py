@@ -36,6 +36,13 @@ class ShuffleWriter(ServiceWriter):
     """One process's end of a shuffle. Its threads may append at the same time, each to pages of its own part.
 
     It belongs to the process that opened it: a forked child has to open its own.
+
+    >>> import entrepot
+    >>> import pyarrow as pa
+    >>> shuffle = entrepot.connect().shuffle("by-city", 2, writers=1)
+    >>> with shuffle.writer() as writer:
+    ...     writer.append(pa.table({"city": ["Bonn", "Rome"]}), by="city")
+    >>> shuffle.discard()
     """
 
     def __init__(

@@ -89,6 +89,12 @@ def connect(
         StoreUnavailable: no store answers, or none may be started here.
         AccessDenied: the store belongs to another user.
         VersionMismatch: the store's version is too far from this one.
+
+    >>> import entrepot
+    >>> with entrepot.connect(session="nightly") as store:
+    ...     oid = store.put([1, 2, 3], name="numbers", replace=True)
+    ...     store.get_by_name("numbers")
+    [1, 2, 3]
     """
     settings = resolve(
         address,

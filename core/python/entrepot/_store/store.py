@@ -69,6 +69,15 @@ class Store:
     objects on their own. Reconnects by itself when the daemon is restarted. If keeper and daemon both died and another
     store now runs at the address, it switches to that one (a private store is restarted): values already read stay
     valid, all other objects are lost.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> oid = store.put({"rates": [1.0, 1.5]}, name="batch", replace=True)
+    >>> store.get(oid) == store.get_by_name("batch")  # here, or in another process
+    True
+    >>> store.delete(oid)
+    True
+    >>> store.close()
     """
 
     def __init__(self) -> None:
@@ -149,6 +158,12 @@ class Store:
             StoreUnavailable: the daemon cannot be reached.
             Timeout: the daemon did not answer, or the value is stored, but the disk still says that the name or the ID
                 leads to its former object: after 20 seconds.
+
+        >>> import entrepot
+        >>> store = entrepot.connect()
+        >>> oid = store.put(b"a payload", name="payload", replace=True)
+        >>> store.resolve("payload") == oid
+        True
         """
         oid, item = self._new_item(value, id, name, replace, locality_set, consumers)
         self._objects.put_item(self, item)
@@ -219,6 +234,17 @@ class Store:
             InvalidArgument: wrong ID length, unknown copy mode, or negative timeout.
             UnsupportedType: it was pickled, and pickling is disabled here.
             StoreUnavailable: the daemon cannot be reached.
+
+        >>> import entrepot
+        >>> import numpy as np
+        >>> store = entrepot.connect()
+        >>> oid = store.put(np.zeros(3))
+        >>> store.get(oid).flags.writeable  # a view of shared memory
+        False
+        >>> mine = store.get(oid, copy="on_write")  # pages that are written to are copied
+        >>> mine[0] = 1
+        >>> store.get(oid)[0]
+        np.float64(0.0)
         """
         if type(oid) is ObjectID and copy in COPY_MODES and (timeout == 0 or timeout_seconds(timeout)):
             small = self._get_small(oid._binary)  # inline bytes: the same in every copy mode, no daemon involved
@@ -258,6 +284,13 @@ class Store:
         Raises:
             StoreFull: not enough memory.
             InvalidArgument: a negative length, or more than 32 MiB of metadata.
+
+        >>> import entrepot
+        >>> store = entrepot.connect()
+        >>> with store.create(5, metadata=b"a greeting") as blob:
+        ...     blob.view[:] = b"hello"
+        >>> store.get(blob.id).metadata
+        b'a greeting'
         """
         length = arguments.checked_integer("the length of a blob in bytes", nbytes)
         if not isinstance(metadata, (bytes, bytearray, memoryview)):
@@ -1024,6 +1057,16 @@ class Store:
             limit_bytes: maximum number of bytes that it may hold; default: keep its current limit; none for a new one.
             delete_consumed: delete each object as soon as its last consumer has finished. Default: keep the current
                 setting; in a new session, such objects stay until memory is short.
+
+        >>> import entrepot
+        >>> store = entrepot.connect()
+        >>> run = store.session("run-7", ttl=3600)
+        >>> oid = run.put("a result", name="result", replace=True)
+        >>> store.exists(oid)  # IDs are found in any session, names in their own
+        True
+        >>> store.remove_session("run-7")
+        >>> store.exists(oid)
+        False
         """
         opened = self._session.open_another(name, ttl=ttl, limit_bytes=limit_bytes, delete_consumed=delete_consumed)
         return Store._open(opened, self._opener, None, inherited=self._objects.durable)

@@ -37,6 +37,16 @@ class StreamReader:
         position: number of the latest chunk in the stream, from 0; None before the first.
         redelivered: whether the latest chunk had been given to a reader of this group before, which did not report it
             as consumed.
+
+    >>> import entrepot
+    >>> stream = entrepot.connect().stream("cubes", replace=True)
+    >>> with stream.writer() as writer:
+    ...     oid = writer.put(1)
+    ...     oid = writer.put(8)
+    >>> with stream.reader() as reader:
+    ...     reader.get(timeout=10), reader.get(timeout=10)
+    (1, 8)
+    >>> stream.remove()
     """
 
     def __init__(self, store: StreamStore, stream: int, group: str, late: bool) -> None:

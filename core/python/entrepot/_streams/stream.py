@@ -92,6 +92,17 @@ class Stream:
         capacity_bytes: how many bytes these may have together; None: unlimited.
         writers: how many writers it expects in total.
         keep: whether chunks stay in the store after they were consumed, as members of a collection of this name.
+
+    >>> import entrepot
+    >>> store = entrepot.connect()
+    >>> stream = store.stream("lines", replace=True)
+    >>> with stream.writer() as writer:
+    ...     for line in ("first", "second"):
+    ...         oid = writer.put(line)
+    >>> with store.stream("lines").reader() as reader:  # usually elsewhere, at the same time
+    ...     list(reader)
+    ['first', 'second']
+    >>> stream.remove()
     """
 
     __slots__ = ("_number", "_store", "capacity", "capacity_bytes", "keep", "name", "writers")

@@ -29,6 +29,13 @@ class StreamWriter(WriterContext):
           └──abort, an exception in the block, last reference dropped, end of the process──▶ aborted: the stream fails
 
     It belongs to the process that opened it: a forked child has to open its own.
+
+    >>> import entrepot
+    >>> stream = entrepot.connect().stream("squares", replace=True)
+    >>> with stream.writer() as writer:  # an exception in the block fails the stream
+    ...     for number in range(3):
+    ...         oid = writer.put(number**2)
+    >>> stream.remove()
     """
 
     def __init__(self, store: StreamStore, name: str, stream: int, *, keep: bool) -> None:
