@@ -25,8 +25,11 @@ from reference_pages import REFERENCE
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = "docs"
 OUTSIDE = "repository"
-_CODE = re.compile(r"(^```.*?^```|``.+?``|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+# A link to a file, whose text may have code in it; or code, in which nothing is a link.
+_LINK = re.compile(
+    r"\[(?P<text>(?:`[^`]*`|[^\]`])+)\]\((?P<link>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)|^```.*?^```|`[^`]+`",
+    re.MULTILINE | re.DOTALL,
+)
 _ELSEWHERE = re.compile(r"[a-z]+:|#")
 
 
@@ -40,11 +43,16 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages of the reference, and the files outside ``docs`` that pages link to."""
     for page in REFERENCE:
         files.append(File.generated(config, page.path, content=page.markdown()))
-    waiting = [(f"{DOCS}/{file.src_uri}", file.content_string) for file in files if file.src_uri.endswith(".md")]
+    waiting = [
+        (f"{DOCS}/{file.src_uri}", _targets(f"{DOCS}/{file.src_uri}", file.content_string))
+        for file in files
+        if file.src_uri.endswith(".md")
+    ]
+    waiting.append(("mkdocs.yml", [_path(uri) for uri in _uris(config.nav) if uri.startswith(f"{OUTSIDE}/")]))
     added: set[str] = set()
     while waiting:
-        path, text = waiting.pop()
-        for target in _targets(path, text):
+        path, targets = waiting.pop()
+        for target in targets:
             if _is_in_docs(target) or target in added or (ROOT / target).is_dir():
                 continue
             if not (ROOT / target).is_file():
@@ -54,7 +62,7 @@ def on_files(files: Any, config: Any) -> Any:
             file.inclusion = InclusionLevel.INCLUDED if target.endswith(".md") else InclusionLevel.NOT_IN_NAV
             files.append(file)
             if target.endswith(".md"):
-                waiting.append((target, (ROOT / target).read_text(encoding="utf-8")))
+                waiting.append((target, _targets(target, (ROOT / target).read_text(encoding="utf-8"))))
     return files
 
 
@@ -64,7 +72,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def replace(match: re.Match[str]) -> str:
         text, link, anchor = match.groups()
-        if _ELSEWHERE.match(link):
+        if link is None or _ELSEWHERE.match(link):
             return match[0]
         target = _target(path, link)
         if (ROOT / target).is_dir():
@@ -72,15 +80,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         uri = posixpath.relpath(_uri(target), posixpath.dirname(page.file.src_uri) or ".")
         return f"[{text}]({uri}{anchor or ''})"
 
-    parts = _CODE.split(markdown)
-    parts[::2] = [_LINK.sub(replace, part) for part in parts[::2]]
-    return "".join(parts)
+    return _LINK.sub(replace, markdown)
 
 
 def _targets(path: str, text: str) -> list[str]:
     """The paths in the repository that a page links to."""
-    prose = "".join(_CODE.split(text)[::2])
-    return [_target(path, match[2]) for match in _LINK.finditer(prose) if not _ELSEWHERE.match(match[2])]
+    links = [match["link"] for match in _LINK.finditer(text)]
+    return [_target(path, link) for link in links if link is not None and not _ELSEWHERE.match(link)]
 
 
 def _target(path: str, link: str) -> str:
@@ -102,6 +108,12 @@ def _uri(path: str) -> str:
 def _path(uri: str) -> str:
     """The file of the repository that the site has there."""
     return uri.removeprefix(f"{OUTSIDE}/") if uri.startswith(f"{OUTSIDE}/") else f"{DOCS}/{uri}"
+
+
+def _uris(nav: list[Any]) -> list[str]:
+    """The pages of a navigation."""
+    below = [value for entry in nav for value in (entry.values() if isinstance(entry, dict) else [entry])]
+    return [uri for value in below for uri in (_uris(value) if isinstance(value, list) else [value])]
 
 
 def _expand(nav: list[Any]) -> list[Any]:

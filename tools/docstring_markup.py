@@ -48,7 +48,7 @@ def _fence_examples(text: str) -> str:
     return "\n".join(lines)
 
 
-class DocstringMarkup(Extension):  # type: ignore[misc, no-any-unimported]
+class DocstringMarkup(Extension):  # type: ignore[misc]
     """Changes every docstring as it is read."""
 
     def on_instance(self, *, obj: Any, **_: Any) -> None:

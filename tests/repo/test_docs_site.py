@@ -63,7 +63,7 @@ def test_a_broken_link_or_anchor_is_an_error(tmp_path: Path) -> None:
     )
     (tmp_path / "pages").mkdir()
     (tmp_path / "mkdocs.yml").write_text(f"{config}\nnav: [index.md]\n", encoding="utf-8")
-    command = [str(ROOT / ".venv-docs/bin/python"), "-m", "mkdocs", "build", "--quiet", "--strict"]
+    command = [str(ROOT / ".venv-docs/bin/python"), "-m", "mkdocs", "build", "--strict"]
 
     def build(text: str) -> str:
         (tmp_path / "pages/index.md").write_text(text, encoding="utf-8")

@@ -53,15 +53,11 @@ def error_classes() -> list[ErrorClass]:
             definitions += [(node, file) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     names = {"EntrepotError"}
     while True:
-        more = {node.name for node, _ in definitions if names & {base.id for base in node.bases if _is_name(base)}}
+        more = {node.name for node, _ in definitions if names & {ast.unparse(base) for base in node.bases}}
         if more <= names:
             break
         names |= more
     return [ErrorClass(node.name, file, _short_code(node)) for node, file in definitions if node.name in names]
-
-
-def _is_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name)
 
 
 CLASSES = [error for error in error_classes() if error.file != NAMED_FOR_PLASMA]
