@@ -29,11 +29,14 @@ class SegmentFiles : public MemorySource {
   // Takes results from now on. `event_fd`: that of the provisioner. Loop and descriptor must outlive it.
   [[nodiscard]] Status watch(EventLoop& loop, int event_fd);
   void on_done(Done done) { done_ = std::move(done); }
+  // Called when the store wants to be told of memory pressure, and when no longer.
+  void on_follow_pressure(std::function<void(bool)> follow) { follow_ = std::move(follow); }
 
   void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override;
   [[nodiscard]] Status punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) override;
   void drop(std::uint32_t segment, std::uint32_t generation) override;
   [[nodiscard]] bool machine_is_short() const override { return entrepot::machine_is_short(); }
+  void follow_pressure(bool on) override { follow_(on); }
   [[nodiscard]] Existing find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
 
   // For clients: the memory itself, and a read-only descriptor of it.
@@ -50,6 +53,7 @@ class SegmentFiles : public MemorySource {
   Provisioner& provisioner_;
   EventLoop::Watch watch_;  // of the provisioner's event
   Done done_;
+  std::function<void(bool)> follow_ = [](bool) {};
   std::vector<Provisioned> finished_;  // not reported yet
 };
 

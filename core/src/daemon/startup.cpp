@@ -9,6 +9,7 @@
 #include "daemon/address.h"
 #include "daemon/keeper_channel.h"
 #include "daemon/keeper_link.h"
+#include "daemon/pressure_events.h"
 #include "daemon/provisioner.h"
 #include "daemon/segment_files.h"
 #include "daemon/server.h"
@@ -182,6 +183,7 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready
   RETURN_IF_ERROR(required(start_log_thread()));
   RETURN_IF_ERROR(required(provisioner.start(event.get())));
   SegmentFiles segments(link, provisioner);
+  PressureEvents pressure(loop);
   ASSIGN_OR_RETURN(const UniqueFd spill_event, os::create_event_fd());
   const auto open_segment = [&segments](std::uint32_t segment, std::uint32_t generation) {
     return segments.writable(segment, generation);
@@ -195,6 +197,9 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready
   segments.on_done([&store](const Provisioned& provisioned) {
     store.provisioned(provisioned.segment, provisioned.generation, provisioned.status, provisioned.kind);
   });
+  pressure.open(
+      [&store](PressureEvents::Event event) { store.others_need_memory(event == PressureEvents::Event::kStalled); });
+  segments.on_follow_pressure([&pressure](bool on) { pressure.follow(on); });
   if (is_new) {
     RETURN_IF_ERROR(store.start_fresh());
     mark_address(link);

@@ -42,6 +42,13 @@ Result<EventLoop::Watch> EventLoop::watch(int fd, Interest interest, Callback ca
   return Watch(*this, key, fd);
 }
 
+Result<EventLoop::Watch> EventLoop::watch_urgent(int fd, Callback callback) {
+  const std::uint64_t key = next_key_++;
+  RETURN_IF_ERROR(poller_.add_urgent(fd, key));
+  callbacks_.emplace(key, std::move(callback));
+  return Watch(*this, key, fd);
+}
+
 void EventLoop::remove(std::uint64_t key, int fd) {
   poller_.remove(fd);
   if (key == running_key_) {

@@ -66,6 +66,9 @@ class EventLoop {
   // The callback may register and reset watches, its own included.
   [[nodiscard]] Result<Watch> watch(int fd, Interest interest, Callback callback);
 
+  // The same for a descriptor whose events are exceptional conditions (POLLPRI).
+  [[nodiscard]] Result<Watch> watch_urgent(int fd, Callback callback);
+
   void poll_memory(MemorySource source) { memory_ = std::move(source); }
 
   [[nodiscard]] Timer timer(Timers::Callback callback) { return timers_.add(std::move(callback)); }

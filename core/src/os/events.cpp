@@ -67,6 +67,10 @@ Status Poller::add(int fd, std::uint64_t key, bool readable, bool writable) {
   return control(fd_.get(), EPOLL_CTL_ADD, fd, key, interest(readable, writable));
 }
 
+Status Poller::add_urgent(int fd, std::uint64_t key) {
+  return control(fd_.get(), EPOLL_CTL_ADD, fd, key, static_cast<std::uint32_t>(EPOLLPRI));
+}
+
 Status Poller::change(int fd, std::uint64_t key, bool readable, bool writable) {
   return control(fd_.get(), EPOLL_CTL_MOD, fd, key, interest(readable, writable));
 }
@@ -87,8 +91,8 @@ Result<std::vector<Ready>> Poller::wait(Deadline deadline) {
       ready.reserve(static_cast<std::size_t>(count));
       for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         const std::uint32_t what = events[i].events;
-        ready.push_back(
-            {events[i].data.u64, (what & EPOLLIN) != 0, (what & EPOLLOUT) != 0, (what & (EPOLLHUP | EPOLLERR)) != 0});
+        ready.push_back({events[i].data.u64, (what & EPOLLIN) != 0, (what & EPOLLOUT) != 0,
+                         (what & (EPOLLHUP | EPOLLERR)) != 0, (what & EPOLLPRI) != 0});
       }
       return ready;
     }
@@ -100,6 +104,10 @@ Result<bool> wait_readable(int fd, Deadline deadline) { return wait_for(fd, POLL
 bool is_hung_up(int fd) {
   pollfd entry{fd, POLLRDHUP, 0};
   return ::poll(&entry, 1, 0) > 0;
+}
+void clear_urgent(int fd) {
+  pollfd entry{fd, POLLPRI, 0};
+  static_cast<void>(::poll(&entry, 1, 0));  // looking is what forgets it
 }
 Result<bool> wait_writable(int fd, Deadline deadline) { return wait_for(fd, POLLOUT, deadline); }
 

@@ -18,12 +18,15 @@ struct Ready {
   bool readable = false;
   bool writable = false;
   bool hangup = false;  // the peer has closed, or an error is pending
+  bool urgent = false;  // what add_urgent() waits for has happened
 };
 
 class Poller {
  public:
   [[nodiscard]] static Result<Poller> create();
   [[nodiscard]] Status add(int fd, std::uint64_t key, bool readable, bool writable);
+  // For descriptors whose events are exceptional conditions (POLLPRI), such as those of the kernel's pressure triggers.
+  [[nodiscard]] Status add_urgent(int fd, std::uint64_t key);
   [[nodiscard]] Status change(int fd, std::uint64_t key, bool readable, bool writable);
   void remove(int fd);  // call before closing the descriptor
   // Waits until something is ready or the deadline passes (then empty). Resumes interrupted waits.
@@ -41,6 +44,9 @@ class Poller {
 
 // True if the peer of a socket has closed it or exited. Does not wait.
 [[nodiscard]] bool is_hung_up(int fd);
+
+// Forgets an exceptional condition (POLLPRI) that the descriptor reports once.
+void clear_urgent(int fd);
 
 // Eventfd that wakes a poller from another thread.
 [[nodiscard]] Result<UniqueFd> create_event_fd();

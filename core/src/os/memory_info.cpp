@@ -76,6 +76,19 @@ std::vector<Controller> controllers(const std::string& root) {
   return controllers;
 }
 
+bool is_version_two(const Controller& controller) { return controller.limit_file == "memory.max"; }
+
+// Inside a container the path may be the host's and not exist here; then the mount's root is our group.
+std::vector<std::string> group_and_parents(const Controller& controller) {
+  std::string group = controller.group == "/" ? "" : controller.group;
+  std::vector<std::string> groups;
+  while (true) {
+    groups.push_back(group);
+    if (group.empty()) return groups;
+    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+  }
+}
+
 void consider(MemoryInfo& info, const Controller& controller, const std::string& folder) {
   const std::optional<std::uint64_t> limit = read_number(folder + "/" + controller.limit_file);
   // Version 1 expresses "no limit" as a number larger than any memory.
@@ -111,25 +124,33 @@ Result<MemoryInfo> read_memory_info(const std::string& root) {
   info.total = *total * 1024;
   info.available = *available * 1024;
   for (const Controller& controller : controllers(root)) {
-    // Inside a container the path may be the host's and not exist here; then the mount's root is our group.
-    std::string group = controller.group == "/" ? "" : controller.group;
-    while (true) {
+    for (const std::string& group : group_and_parents(controller))
       consider(info, controller, controller.folder + group);
-      if (group.empty()) break;
-      group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-    }
   }
   return info;
 }
 
-double read_memory_stall_percent(const std::string& root) {
+std::vector<std::string> memory_pressure_files(const std::string& root) {
   std::vector<std::string> files;
   for (const Controller& controller : controllers(root)) {
-    if (controller.limit_file == "memory.max")
-      files.push_back(controller.folder + controller.group + "/memory.pressure");
+    if (is_version_two(controller)) files.push_back(controller.folder + controller.group + "/memory.pressure");
   }
   files.push_back(root + "/proc/pressure/memory");
-  for (const std::string& file : files) {
+  return files;
+}
+
+std::vector<std::string> memory_events_files(const std::string& root) {
+  std::vector<std::string> files;
+  for (const Controller& controller : controllers(root)) {
+    if (!is_version_two(controller)) continue;
+    for (const std::string& group : group_and_parents(controller))
+      files.push_back(controller.folder + group + "/memory.events");
+  }
+  return files;
+}
+
+double read_memory_stall_percent(const std::string& root) {
+  for (const std::string& file : memory_pressure_files(root)) {
     const Result<std::string> text = read_file(file);
     if (!text.is_ok()) continue;
     constexpr std::string_view kKey = "some avg10=";

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -29,6 +30,11 @@ struct MemoryInfo {
 // Percent of the last 10 s in which some process waited for memory to be freed, as the kernel's pressure stall information
 // says: of our control group if it is of version 2, else of the machine. 0 if the kernel does not say.
 [[nodiscard]] double read_memory_stall_percent(const std::string& root = "");
+
+// Files of the kernel that say how short of memory our control group is, the most specific first. Some may not exist.
+[[nodiscard]] std::vector<std::string> memory_pressure_files(const std::string& root = "");  // at last the machine's
+// Of our group and its parents, each of which may have a limit; version 2 only.
+[[nodiscard]] std::vector<std::string> memory_events_files(const std::string& root = "");
 
 // Returns memory that this process freed, but its allocator keeps, to the system. Takes as long as the free blocks are
 // many: milliseconds for 100 MiB.

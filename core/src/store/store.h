@@ -185,6 +185,8 @@ class Store {
   // --- events
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
   void take_spill_completions() { pager_.take_completions(); }  // run_pending() then answers what waits for records
+  // The memory source tells that they do; if `is_stalled`, they wait for it already.
+  void others_need_memory(bool is_stalled) { surplus_.others_need_memory(is_stalled); }
   void run_pending();  // runs pending work: answers leases that now fit, tops up warm memory
   void tick();         // deadlines, rescans, expiry
   [[nodiscard]] std::uint64_t next_deadline_ns() const;

@@ -1,6 +1,8 @@
 #include "net/event_loop.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <optional>
 #include <string>
@@ -53,6 +55,38 @@ TEST_F(EventLoopTest, CallsBackWhileADescriptorIsReadyAndWatched) {
   other.reset();
   turn();
   EXPECT_EQ(calls, 3);
+}
+
+TEST_F(EventLoopTest, CallsBackForAnExceptionalConditionAndForNothingElse) {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t bytes = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener.get(), any, bytes), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listener.get(), any, &bytes), 0);
+  const UniqueFd sender(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::connect(sender.get(), any, bytes), 0);
+  const UniqueFd receiver(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(receiver.valid());
+  int calls = 0;
+  EventLoop::Watch watch = loop.watch_urgent(receiver.get(),
+                                             [&](const os::Ready& ready) {
+                                               EXPECT_TRUE(ready.urgent);
+                                               EXPECT_FALSE(ready.readable);
+                                               calls += 1;
+                                             })
+                               .take();
+  ASSERT_EQ(::send(sender.get(), "a", 1, 0), 1);
+  ASSERT_TRUE(*os::wait_readable(receiver.get(), os::Deadline::after_ms(20'000)));
+  turn();
+  EXPECT_EQ(calls, 0) << "ordinary data";
+  ASSERT_EQ(::send(sender.get(), "!", 1, MSG_OOB), 1);
+  const os::Deadline deadline = os::Deadline::after_ms(20'000);
+  while (calls == 0 && !deadline.passed())
+    turn();
+  EXPECT_EQ(calls, 1);
 }
 
 TEST_F(EventLoopTest, WorkInMemoryIsFoundWithoutWaitingAndAnnouncedBeforeSleep) {

@@ -48,6 +48,7 @@ class FakeSource : public MemorySource {
   void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) override;
   [[nodiscard]] Status punch(std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) override;
   void drop(std::uint32_t segment, std::uint32_t generation) override;
+  void follow_pressure(bool on) override { is_followed = on; }
   [[nodiscard]] Existing find(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes) override;
   [[nodiscard]] bool machine_is_short() const override { return is_short; }
   void finish_all();  // completes pending jobs if not at_once
@@ -59,6 +60,7 @@ class FakeSource : public MemorySource {
   MemoryKind kind = MemoryKind::kSmallPages;  // of provisioned memory
   Status failure;                             // if not ok, every provisioning fails with it
   std::uint64_t machine_bytes = UINT64_MAX;   // the machine's memory
+  bool is_followed = false;                   // whether the store wants to be told of pressure
   bool is_short = false;                      // whether others need memory
   std::vector<Job> waiting;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> files;  // (segment, generation) -> bytes

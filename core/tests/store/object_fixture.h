@@ -32,10 +32,12 @@ class InstantSource : public MemorySource {
   [[nodiscard]] Status punch(std::uint32_t, std::uint64_t, std::uint64_t) override { return Status::ok(); }
   void drop(std::uint32_t, std::uint32_t) override {}
   [[nodiscard]] bool machine_is_short() const override { return is_short; }
+  void follow_pressure(bool on) override { is_followed = on; }
   [[nodiscard]] Existing find(std::uint32_t, std::uint32_t, std::uint64_t) override { return {true, {}}; }
 
   SegmentPool* pool = nullptr;
   bool is_short = false;
+  bool is_followed = false;
 };
 
 [[nodiscard]] inline ControlMemory control_memory(std::uint64_t blobs = 64) {

@@ -26,6 +26,7 @@ class PoolSource : public MemorySource {
   [[nodiscard]] Status punch(std::uint32_t, std::uint64_t, std::uint64_t) override { return Status::ok(); }
   void drop(std::uint32_t, std::uint32_t) override {}
   [[nodiscard]] bool machine_is_short() const override { return false; }
+  void follow_pressure(bool) override {}
   [[nodiscard]] Existing find(std::uint32_t, std::uint32_t, std::uint64_t) override { return {}; }
   void finish(const Status& status = Status::ok());
 

@@ -71,12 +71,57 @@ TEST_F(SurplusMemoryAlone, GoesBackAtOnceWhileTheMachineIsShort) {
   EXPECT_EQ(timers.next_ns(), kNoDeadline);
 }
 
+TEST_F(SurplusMemoryAlone, GoesBackInTheSameMomentWhenProcessesWaitForMemory) {
+  free_a_segment();
+  EXPECT_TRUE(f.source.is_followed);
+  surplus.others_need_memory(true);
+  advance_ms(0);
+  EXPECT_EQ(committed(), f.pool.warm_target_bytes());
+  EXPECT_EQ(timers.next_ns(), kNoDeadline);
+  EXPECT_FALSE(f.source.is_followed) << "there is nothing left that pressure could take";
+}
+
+TEST_F(SurplusMemoryAlone, AControlGroupAtItsLimitIsLookedAtAndNotBelieved) {
+  free_a_segment();
+  const std::uint64_t before = committed();
+  surplus.others_need_memory(false);
+  advance_ms(0);
+  EXPECT_EQ(committed(), before) << "it may be page cache";
+  EXPECT_TRUE(f.source.is_followed);
+  f.source.is_short = true;
+  surplus.others_need_memory(false);
+  advance_ms(99);
+  EXPECT_EQ(committed(), before) << "looked at ten times a second at most";
+  advance_ms(1);
+  EXPECT_EQ(committed(), f.pool.warm_target_bytes());
+}
+
+TEST_F(SurplusMemoryAlone, PressureIsNotFollowedAndMakesNothingDueWhileNothingIsFree) {
+  surplus.track();
+  EXPECT_FALSE(f.source.is_followed);
+  surplus.others_need_memory(true);
+  EXPECT_EQ(timers.next_ns(), kNoDeadline);
+}
+
+TEST_F(SurplusMemoryAlone, UnderPressureARequestThatWaitsStillComesFirst) {
+  free_a_segment();
+  const std::uint64_t before = committed();
+  is_awaited = true;
+  surplus.others_need_memory(true);
+  advance_ms(0);
+  EXPECT_EQ(committed(), before);
+  is_awaited = false;
+  advance_ms(1'000);
+  EXPECT_EQ(committed(), f.pool.warm_target_bytes()) << "the peak stays forgotten";
+}
+
 TEST_F(SurplusMemoryAlone, IsNeverGivenBackIfThatIsOff) {
   SurplusMemory off{{f.pool, timers, f.clock, 0, [] { return false; }}};
   f.lease(16 * kMiB);
   f.pool.client_died(kClient);
   off.track();
   EXPECT_EQ(timers.next_ns(), kNoDeadline);
+  EXPECT_FALSE(f.source.is_followed);
 }
 
 TEST(WriteBurst, EndsAWhileAfterTheLastLargeLeaseAndIsBounded) {

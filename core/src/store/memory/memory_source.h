@@ -28,6 +28,9 @@ class MemorySource {
   // Whether others need memory so much that the store gives back what it only keeps. Reads a few small files.
   [[nodiscard]] virtual bool machine_is_short() const = 0;
 
+  // Whether Store::others_need_memory() is called from now on as soon as they do, as far as the source can tell.
+  virtual void follow_pressure(bool on) = 0;
+
   // For adoption: whether memory of that size exists for this entry, and which of its pages were returned.
   struct Existing {
     bool exists = false;

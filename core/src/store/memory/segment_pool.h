@@ -111,6 +111,7 @@ class SegmentPool {
     return reclaimer_.release_surplus(max_bytes, recent_bytes);
   }
   [[nodiscard]] bool machine_is_short() const { return source_->machine_is_short(); }
+  void follow_pressure(bool on) { source_->follow_pressure(on); }
   // How many segments were taken or made for a request so far, and how many became free.
   [[nodiscard]] std::uint64_t segments_taken() const { return live_.taken(); }
   [[nodiscard]] std::uint64_t segments_freed() const { return live_.freed(); }
@@ -160,7 +161,7 @@ class SegmentPool {
  private:
   // Guarded by the daemon's thread. Each refers to some of those before it.
   LiveSegments live_;
-  const MemorySource* source_;
+  MemorySource* source_;
   SegmentSizes sizes_;
   SegmentProvisioning provisioning_;
   SegmentReclaimer reclaimer_;

@@ -31,16 +31,35 @@ void SurplusMemory::track() {
   if (!std::exchange(started_, true)) demand_.note(now.committed_bytes - deps_.pool.provisioning_bytes());
   demand_.note(deps_.pool.in_use_bytes());
   if (deps_.give_back_after_seconds == 0 || now.committed_bytes == 0 || timer_.is_armed()) return;
-  timer_.arm(deps_.clock.monotonic_ns() + kLookNs);
+  look_at(deps_.clock.monotonic_ns() + kLookNs);
+}
+
+void SurplusMemory::others_need_memory(bool is_stalled) {
+  if (!timer_.is_armed()) return;
+  const std::uint64_t now_ns = deps_.clock.monotonic_ns();
+  if (!is_stalled) return look_at(std::max(now_ns, looked_ns_ + kSurplusStepNs));  // such events may come all the time
+  demand_.forget();
+  look_at(now_ns);
+}
+
+void SurplusMemory::look_at(std::uint64_t time_ns) {
+  timer_.arm(time_ns);
+  if (!std::exchange(follows_pressure_, true)) deps_.pool.follow_pressure(true);
+}
+
+void SurplusMemory::look_no_more() {
+  if (std::exchange(follows_pressure_, false)) deps_.pool.follow_pressure(false);
 }
 
 void SurplusMemory::look() {
   const std::uint64_t now_ns = deps_.clock.monotonic_ns();
-  if (deps_.is_awaited()) return timer_.arm(now_ns + kLookNs);
+  looked_ns_ = now_ns;
+  if (deps_.is_awaited()) return look_at(now_ns + kLookNs);
   if (demand_.kept_bytes() != 0 && deps_.pool.machine_is_short()) demand_.forget();
   const SegmentPool::Surplus left = deps_.pool.release_surplus(kSurplusStepBytes, demand_.kept_bytes());
-  if (left == SegmentPool::Surplus::kMore) return timer_.arm(now_ns + kSurplusStepNs);
-  if (left == SegmentPool::Surplus::kKept) timer_.arm(now_ns + kLookNs);
+  if (left == SegmentPool::Surplus::kMore) return look_at(now_ns + kSurplusStepNs);
+  if (left == SegmentPool::Surplus::kKept) return look_at(now_ns + kLookNs);
+  look_no_more();
 }
 
 }  // namespace entrepot

@@ -8,6 +8,11 @@
 //    │                                                                                │   ▼
 //    └────────────────────────────the same────────────────────────── given back, step by step
 //
+// While there is something to look at, the memory source tells of pressure, and then the next look is at once:
+//
+//   looked at, every second ──processes wait for memory──▶ given back, and nothing is kept
+//                           └──a control group has reached a limit──▶ looked at: it may be due to its page cache
+//
 // A request that waits for memory puts each look off: it takes what is free, or has it given back itself.
 #pragma once
 
@@ -36,6 +41,10 @@ class SurplusMemory {
   // Notices what was taken, made and freed. Call after each turn's work.
   void track();
 
+  // Others need memory: looks soon, and if processes wait for memory already, keeps nothing. Does nothing if nothing is
+  // free beyond the warm target.
+  void others_need_memory(bool is_stalled);
+
   [[nodiscard]] std::uint64_t kept_bytes() const { return demand_.kept_bytes(); }  // beyond the warm target
 
  private:
@@ -47,12 +56,16 @@ class SurplusMemory {
   };
   [[nodiscard]] Counters read() const;
   void look();
+  void look_at(std::uint64_t time_ns);
+  void look_no_more();
 
   Deps deps_;
   WarmDemand demand_;
-  Counters seen_;         // at the last track()
-  bool started_ = false;  // whether track() was called
-  Timers::Timer timer_;   // armed while there may be something to give back
+  Counters seen_;                  // at the last track()
+  bool started_ = false;           // whether track() was called
+  Timers::Timer timer_;            // armed while there may be something to give back
+  std::uint64_t looked_ns_ = 0;    // when last
+  bool follows_pressure_ = false;  // as long as the timer is armed
 };
 
 }  // namespace entrepot
