@@ -1,4 +1,4 @@
-"""Subcommands of the command line: policy check, explain and schema; events."""
+"""Subcommands of the command line: policy new, check, explain and schema; events."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from entrepot.errors import InvalidArgument
@@ -25,8 +26,14 @@ _ORCHESTRATORS = ("airflow", "dagster", "kedro")
 
 def add_subcommands(subparsers: SubParsers) -> None:
     """Add this module's subcommands."""
-    policy_parser = subparsers.add_parser("policy", help="check and explain the checkpoint and failover policy")
+    policy_parser = subparsers.add_parser("policy", help="write, check and explain the checkpoint and failover policy")
     actions = policy_parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    new = actions.add_parser("new", help="write a first policy with comments, and the schema for editors beside it")
+    new.add_argument("file", nargs="?", help="the file to write, which must not exist (default: print the policy)")
+    new.add_argument("--for", dest="orchestrator", choices=_ORCHESTRATORS, required=True, help="whose tasks it is for")
+    new.add_argument("--target", metavar="URL", help="URL template for checkpoints (default: a folder of the user)")
+    new.set_defaults(run=run_new)
 
     check = actions.add_parser("check", help="validate a policy and report every problem")
     check.add_argument("file", nargs="?", help="the policy file (default: ENTREPOT_POLICY)")
@@ -51,6 +58,7 @@ def add_subcommands(subparsers: SubParsers) -> None:
     explain.set_defaults(run=run_explain)
 
     schema = actions.add_parser("schema", help="print the JSON schema of policies, for editors")
+    schema.add_argument("--path", action="store_true", help="print where the package has the schema as a file")
     schema.set_defaults(run=run_schema)
 
     events = subparsers.add_parser("events", help="show the event log: losses, reloads, checkpoints and their rules")
@@ -127,18 +135,64 @@ def run_explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@_one_problem_a_line
+def run_new(arguments: argparse.Namespace) -> int:
+    """``entrepot policy new``."""
+    from entrepot_policy.rules.loader import parse_policy
+    from entrepot_policy.schema.published import SCHEMA_FILE, shipped_schema
+    from entrepot_policy.schema.starting_file import starting_file
+
+    def checked_text(schema: str) -> str:
+        text = starting_file(arguments.orchestrator, schema, arguments.target)
+        parse_policy(text, arguments.file or "policy", {})  # a bad --target is reported before anything is written
+        return text
+
+    if arguments.file is None:
+        sys.stdout.write(checked_text(str(shipped_schema())))
+        return 0
+    file = Path(arguments.file)
+    text = checked_text(f"./{SCHEMA_FILE}")
+    if file.name == SCHEMA_FILE:
+        raise InvalidArgument(f"{file} is the name of the schema beside the policy: choose another for the policy")
+    if file.exists():
+        raise InvalidArgument(f"{file} exists and is left as it is: remove it, or write to another file")
+    written = _write_schema(file.with_name(SCHEMA_FILE))
+    try:
+        with file.open("x", encoding="utf-8") as output:
+            output.write(text)
+    except OSError as error:
+        raise InvalidArgument(f"cannot write {file}: {error.strerror}") from error
+    print(f"wrote {file}{f' and {written}' if written else ''}; it takes effect with ENTREPOT_POLICY={file.resolve()}")
+    return 0
+
+
+def _write_schema(file: Path) -> Path | None:
+    """Write the schema for editors, or bring it up to date; None: there already."""
+    from entrepot_policy.schema.published import is_policy_schema, schema_text
+
+    text = schema_text()
+    try:
+        present = file.read_text(encoding="utf-8") if file.exists() else None
+        if present == text:
+            return None
+        if present is not None and not is_policy_schema(present):
+            raise InvalidArgument(f"{file} is not the schema of a policy and is left as it is; editors expect it there")
+        file.write_text(text, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"cannot write {file}, the schema for editors: {error}") from error
+    return file
+
+
 def run_schema(arguments: argparse.Namespace) -> int:
     """``entrepot policy schema``."""
-    from entrepot_policy.schema.published import schema_text
+    from entrepot_policy.schema.published import schema_text, shipped_schema
 
-    sys.stdout.write(schema_text())
+    sys.stdout.write(f"{shipped_schema()}\n" if arguments.path else schema_text())
     return 0
 
 
 def run_events(arguments: argparse.Namespace) -> int:
     """``entrepot events``."""
-    from pathlib import Path
-
     from entrepot_policy.state.events import default_folder, follow, log_file, read_events
 
     scope = arguments.scope or os.environ.get("ENTREPOT_SCOPE")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -16,6 +17,7 @@ from entrepot_policy.schema.sections import is_section
 from entrepot_policy.schema.value_types import Items, Omittable, Quantity
 
 SCHEMA_FILE = "policy.schema.json"
+_ID_PREFIX = "urn:entrepot:policy:"
 
 
 class _SchemaGenerator(GenerateJsonSchema):
@@ -34,7 +36,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON schema of a policy, for editors."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:entrepot:policy:{FORMAT_VERSION}",
+        "$id": f"{_ID_PREFIX}{FORMAT_VERSION}",
         **PolicySection.model_json_schema(schema_generator=_SchemaGenerator),
         "title": "Entrepot policy",
     }
@@ -43,6 +45,20 @@ def json_schema() -> dict[str, Any]:
 def schema_text() -> str:
     """The text of the published schema file."""
     return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def shipped_schema() -> Path:
+    """Where the package has the published schema file."""
+    return Path(__file__).parent.parent / SCHEMA_FILE
+
+
+def is_policy_schema(text: str) -> bool:
+    """Whether a text is a schema of policies, of this or another version."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and str(content.get("$id", "")).startswith(_ID_PREFIX)
 
 
 def reference() -> list[tuple[str, str, str]]:
