@@ -196,7 +196,7 @@ def test_nobody_there(cli: Run, socket_folder: Path) -> None:
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without huge pages")
 def test_the_doctor_asks_for_a_huge_page_where_one_can_be() -> None:
-    program = "from entrepot._cli import doctor; print(doctor._huge_pages().text)"
+    program = "from entrepot._cli.machine_checks.probes import probe_huge_pages; print(probe_huge_pages().text)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     version = tuple(int(part) for part in platform.release().split(".")[:2])
     # From 6.1 on, this error means a wrong address, not a lack of memory.

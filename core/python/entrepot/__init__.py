@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from entrepot.errors import StreamFailed as StreamFailed
     from entrepot.errors import StreamLost as StreamLost
     from entrepot.errors import Timeout as Timeout
+    from entrepot.errors import UnsupportedPlatform as UnsupportedPlatform
     from entrepot.errors import UnsupportedType as UnsupportedType
     from entrepot.errors import VersionMismatch as VersionMismatch
     from entrepot.ids import ObjectID as ObjectID
@@ -88,6 +89,7 @@ _ERRORS = (
     "StreamFailed",
     "StreamLost",
     "Timeout",
+    "UnsupportedPlatform",
     "UnsupportedType",
     "VersionMismatch",
 )
@@ -170,6 +172,7 @@ __all__ = [
     "StreamWriter",
     "TableBuilder",
     "Timeout",
+    "UnsupportedPlatform",
     "UnsupportedType",
     "VersionMismatch",
     "connect",
@@ -192,6 +195,10 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULE_BY_NAME:
         from importlib import import_module
 
+        if _MODULE_BY_NAME[name].startswith("entrepot._"):  # these modules use what only Linux has
+            from entrepot.platform_support import require_supported
+
+            require_supported()
         value = getattr(import_module(_MODULE_BY_NAME[name]), name)
     elif name == "Receipt":
         from warnings import warn

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from entrepot.errors import BuildMismatch
+from entrepot.platform_support import require_supported
 
 NAME = "entrepot._core"
 STUB = Path(__file__).with_name("_core.pyi")
@@ -23,8 +24,10 @@ def load() -> ModuleType:
     """Import the extension.
 
     Raises:
+        UnsupportedPlatform: there is none for this operating system.
         BuildMismatch: it is missing, cannot be loaded, or belongs to other Python sources.
     """
+    require_supported()
     try:
         extension = import_module(NAME)
     except ImportError as error:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
 
-from entrepot._cli import comparing, completion, daemon, doctor, explaining, objects, sessions
+from entrepot._cli import doctor, explaining
 from entrepot.errors import EntrepotError
+from entrepot.platform_support import require_supported, unsupported_reason
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
@@ -35,15 +36,26 @@ class _Parser(argparse.ArgumentParser):
         return parsed, unknown
 
 
-def _new_parser() -> argparse.ArgumentParser:
-    return _Parser(prog="entrepot", description="Pass large data between tasks by object ID.")
+def _version() -> str:
+    try:
+        return metadata.version("entrepot")
+    except metadata.PackageNotFoundError:  # from a clone, on a system for which it cannot be built and installed
+        return "not installed"
+
+
+def _new_parser() -> tuple[argparse.ArgumentParser, SubParsers]:
+    parser: argparse.ArgumentParser = _Parser(
+        prog="entrepot", description="Pass large data between tasks by object ID."
+    )
+    parser.add_argument("--version", action="version", version=f"entrepot {_version()}")
+    return parser, parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all subcommands."""
-    parser = _new_parser()
-    parser.add_argument("--version", action="version", version=f"entrepot {metadata.version('entrepot')}")
-    subparsers = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
+    from entrepot._cli import comparing, completion, daemon, objects, sessions  # here, because they load the extension
+
+    parser, subparsers = _new_parser()
     for add_subcommands in (
         daemon.add_subcommands,
         objects.add_subcommands,
@@ -59,10 +71,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _parser_elsewhere(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser on an operating system without stores, where only the doctor has anything to say."""
+    if words and words[0] not in ("doctor", "-h", "--help", "--version"):
+        require_supported()
+    parser, subparsers = _new_parser()
+    doctor.add_subcommands(subparsers)
+    return parser
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; return the exit code."""
-    arguments = build_parser().parse_args(argv)
     try:
+        if unsupported_reason() is None:
+            parser = build_parser()
+        else:
+            parser = _parser_elsewhere(sys.argv[1:] if argv is None else argv)
+        arguments = parser.parse_args(argv)
         code: int = arguments.run(arguments)
     except EntrepotError as error:
         print(f"entrepot: {error!s}", file=sys.stderr)  # with its short code

@@ -159,6 +159,12 @@ class BuildMismatch(VersionMismatch, ImportError):
     short_code = "E204"
 
 
+class UnsupportedPlatform(EntrepotError, ImportError):
+    """Entrepot does not run on this operating system; the message says what it lacks, and where to run instead."""
+
+    code = "unsupported_platform"
+
+
 class AccessDenied(EntrepotError, PermissionError):
     """Access denied: another user's socket, missing permissions, or the process's limit on open descriptors."""
 
