@@ -32,7 +32,8 @@ RUN_SECONDS = 300
 TABLES = {"airflow": "orders", "dagster": "orders", "kedro": "report"}  # in the store after a workflow's end
 
 can_isolate = pytest.mark.skipif(
-    shutil.which("unshare") is None or subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode,
+    shutil.which("unshare") is None
+    or subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode != 0,
     reason="namespaces cannot be created here",
 )
 

@@ -319,3 +319,18 @@ def test_a_stage_is_repeated_and_its_failures_counted(
     assert "2 of 4 runs passed; 2 runs were beside busy cores" in output
     with pytest.raises(SystemExit, match="unknown stage 'other'"):
         repeater.main(["--stage", "other"])
+
+
+def test_codecs_without_pandas_run_on_one_version_of_it_only(runner: ModuleType) -> None:
+    (whole,) = runner.stages("pandas2", 2)
+    (part,) = [stage for stage in runner.stages("full", 2) if stage.name == whole.name]
+    assert runner.CODEC_TESTS in whole.commands[0]
+    files = [word for word in part.commands[0] if word.startswith(runner.CODEC_TESTS)]
+    assert "tests/io_managers/codecs/test_pandas.py" in files
+    assert "tests/io_managers/codecs/test_numpy.py" not in files
+    assert runner.TWO_ENVIRONMENTS in part.commands[0]
+    locks = [(ROOT / name).read_text() for name in ("requirements.lock", "requirements-pandas2.lock")]
+    for library in ("numpy", "pyarrow", "polars", "scipy", "array-api-strict", "msgpack"):
+        first, second = ({line for line in text.splitlines() if line.startswith(f"{library}==")} for text in locks)
+        assert first
+        assert first == second, f"the sets have different versions of {library}: let its tests run on both"
