@@ -18,7 +18,7 @@ def orders() -> pd.DataFrame:
 @dagster.asset
 def best_customers(orders: pd.DataFrame) -> pd.DataFrame:
     """Return the ten customers that spent most."""
-    return orders.groupby("customer", as_index=False)["price"].sum().nlargest(10, "price")
+    return orders.groupby("customer", as_index=False).agg({"price": "sum"}).nlargest(10, "price")
 
 
 defs = dagster.Definitions(assets=[orders, best_customers], resources={"io_manager": EntrepotIOManager()})
