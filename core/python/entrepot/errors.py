@@ -163,6 +163,7 @@ class UnsupportedPlatform(EntrepotError, ImportError):
     """Entrepot does not run on this operating system; the message says what it lacks, and where to run instead."""
 
     code = "unsupported_platform"
+    short_code = "E207"
 
 
 class AccessDenied(EntrepotError, PermissionError):
