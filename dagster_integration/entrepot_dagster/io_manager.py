@@ -31,6 +31,7 @@ from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.step_reservations import StepReservations
+from entrepot_dagster.traced_runs import traced_in_run
 from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
 from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
@@ -186,7 +187,8 @@ class EntrepotIOManager(ConfigurableIOManager):
         locality_set = parse_usage_hints((context.definition_metadata or {}).get(LOCALITY_SET))
 
         def put() -> Reference:
-            return put_value(self._store(output_key, settings), output_key.key, obj, usage_hints=locality_set)
+            with traced_in_run(context, settings, self._scope(settings)):
+                return put_value(self._store(output_key, settings), output_key.key, obj, usage_hints=locality_set)
 
         step_policy = self._get_step_policy()
         if step_policy is None:
@@ -353,9 +355,10 @@ class EntrepotIOManager(ConfigurableIOManager):
             add_read_only_advice(context)
 
         def get(expected_reference: Reference | None) -> Any:
-            return get_by_key(
-                self._store(output_key, settings), output_key.key, copy=settings.copy, recorded=expected_reference
-            )
+            with traced_in_run(context, settings, self._scope(settings)):
+                return get_by_key(
+                    self._store(output_key, settings), output_key.key, copy=settings.copy, recorded=expected_reference
+                )
 
         step_policy = self._get_step_policy()
         if step_policy is not None:
@@ -394,9 +397,10 @@ class EntrepotIOManager(ConfigurableIOManager):
         )
 
     def _reserve(self, context: InputContext | OutputContext, settings: Settings) -> None:
-        scope = settings.scope or default_scope(self._instance)
-        self._step_reservations.begin(context, settings, scope)
+        self._step_reservations.begin(context, settings, self._scope(settings))
 
     def _store(self, output_key: OutputKey, settings: Settings) -> Any:
-        scope = settings.scope or default_scope(self._instance)
-        return session_store(settings.address, scope, output_key.session, settings.session_ttl)
+        return session_store(settings.address, self._scope(settings), output_key.session, settings.session_ttl)
+
+    def _scope(self, settings: Settings) -> str:
+        return settings.scope or default_scope(self._instance)

@@ -22,6 +22,7 @@ FORMAT_VERSION = 1
 MARKER = "entrepot"
 _MAX_QUOTED = 60  # characters of an invalid value quoted in error messages
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _MAX_INT = 2**63 - 1
 # A mapping with these fields is treated as a reference even if its marker is missing.
 _IDENTIFYING_FIELDS = frozenset({"scope", "session", "id", "generation", "instance"})
@@ -42,6 +43,7 @@ class Reference:
         nbytes: size of its payload in bytes.
         shape: of an array or table, for display.
         key: the logical key that the ID was derived from, for display; ``None`` for a random ID.
+        traceparent: the span in which it was written, as W3C Trace Context has it; ``None`` without traces.
     """
 
     scope: str
@@ -54,6 +56,7 @@ class Reference:
     nbytes: int
     shape: tuple[int, ...] | None = None
     key: str | None = None
+    traceparent: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that an orchestrator stores; :meth:`parse` reads it back."""
@@ -73,6 +76,8 @@ class Reference:
             del data["key"]
         if self.shape is not None:
             data["shape"] = list(self.shape)
+        if self.traceparent is not None:
+            data["traceparent"] = self.traceparent
         return data
 
     def __str__(self) -> str:
@@ -128,6 +133,7 @@ class Reference:
             nbytes=_integer(data, "nbytes"),
             shape=_shape(data),
             key=key,
+            traceparent=_traceparent(data),
         )
 
 
@@ -169,6 +175,15 @@ def _text(data: Mapping[Any, Any], field: str, *, empty: bool = True) -> str:
     value = _field(data, field)
     if not isinstance(value, str) or not (value or empty):
         raise _damaged(field, value, "a string" if empty else "a non-empty string")
+    return value
+
+
+def _traceparent(data: Mapping[Any, Any]) -> str | None:
+    value = data.get("traceparent")
+    if value is None:
+        return None
+    if not isinstance(value, str) or _TRACEPARENT.fullmatch(value) is None:
+        raise _damaged("traceparent", value, "a trace's context, such as 00-<32 digits>-<16 digits>-01")
     return value
 
 

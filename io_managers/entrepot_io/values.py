@@ -29,6 +29,7 @@ from entrepot.phrases import session_phrase
 from entrepot_io.connections import scope_store, session_store
 from entrepot_io.keys import object_name
 from entrepot_io.reference import Reference
+from entrepot_io.tracing import switch as tracing
 from entrepot_io.type_info import shape_of, type_name
 from entrepot_io.usage_hints import UsageHints
 
@@ -58,6 +59,14 @@ def put_value(
         UnsupportedType: no codec accepts it.
         StoreUnavailable: the store cannot be reached.
     """
+    if tracing.is_on():
+        from entrepot_io.tracing.spans import traced_put
+
+        return traced_put(store, key, lambda: _put(store, key, value, replace, usage_hints))
+    return _put(store, key, value, replace, usage_hints)
+
+
+def _put(store: Store, key: str | None, value: Any, replace: bool, usage_hints: UsageHints | None) -> Reference:
     locality_set = None if usage_hints is None else usage_hints.apply_to(store)
     if key is None:
         result = store.put_versioned(value, locality_set=locality_set)
@@ -94,6 +103,14 @@ def get_value(reference: Reference, *, address: str | None = None, copy: CopyMod
     """
     # Read within the value's own session, so that the read counts as a use of the session and extends its life.
     store = session_store(address, reference.scope, reference.session, None)
+    if tracing.is_on():
+        from entrepot_io.tracing.spans import traced_get
+
+        return traced_get(store, reference.id, reference.key, reference, lambda: _get(store, reference, copy))
+    return _get(store, reference, copy)
+
+
+def _get(store: Store, reference: Reference, copy: CopyMode) -> Any:
     if _restored_from_durable(store, reference):
         return store.get(reference.id, copy=copy)
     if (fetched := fetched_from_cluster(store, reference)) is not None:
@@ -201,6 +218,16 @@ def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Re
         ObjectLost: it was written, but lives in another store or no longer exists.
         StoreUnavailable: the store cannot be reached.
     """
+    if tracing.is_on():
+        from entrepot_io.tracing.spans import traced_get
+
+        return traced_get(
+            store, store.derive(key), key, recorded, lambda: _get_by_key(store, key, copy, recorded)
+        )
+    return _get_by_key(store, key, copy, recorded)
+
+
+def _get_by_key(store: Store, key: str, copy: CopyMode, recorded: Reference | None) -> Any:
     if recorded is not None and not _restored_from_durable(store, recorded):
         if (fetched := fetched_from_cluster(store, recorded)) is not None:
             return _get_copy(store, recorded, fetched, copy)
@@ -244,7 +271,12 @@ def delete_by_key(store: Store, key: str) -> bool:
     Raises:
         StoreUnavailable: the store cannot be reached.
     """
-    return store.delete(store.derive(key))
+    oid = store.derive(key)
+    if tracing.is_on():
+        from entrepot_io.tracing.context import discard_put
+
+        discard_put(store, oid)
+    return store.delete(oid)
 
 
 def key_exists(store: Store, key: str) -> bool:

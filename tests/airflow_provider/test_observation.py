@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +10,7 @@ from typing import Any
 import entrepot
 import pytest
 from entrepot_airflow.assets import convert_asset_to_openlineage
+from otlp_receiver import Receiver, receiving
 from recorded_steps import StepResults
 
 DAGS = Path(__file__).with_name("observed_dags.py")
@@ -27,56 +24,23 @@ class Reads(AirflowPlugin):
 """
 
 
-@dataclass
-class Collector:
-    """An OpenTelemetry collector: what it was sent."""
+def sums(receiver: Receiver) -> dict[str, float]:
+    """The last value of each counter that was received, over all its tags."""
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-    port: int
-    bodies: list[bytes] = field(default_factory=list[bytes])
-
-    def sums(self) -> dict[str, float]:
-        """The last value of each counter, over all its tags."""
-        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
-        values: dict[str, dict[str, float]] = {}
-        for body in self.bodies:
-            request: Any = ExportMetricsServiceRequest()
-            request.ParseFromString(body)
-            for resource in request.resource_metrics:
-                for scope in resource.scope_metrics:
-                    for metric in scope.metrics:
-                        for point in metric.sum.data_points:
-                            tags = str(sorted((tag.key, tag.value.string_value) for tag in point.attributes))
-                            values.setdefault(metric.name, {})[tags] = point.as_int or point.as_double
-                        if metric.WhichOneof("data") != "sum":  # durations
-                            values.setdefault(metric.name, {})
-        return {name: sum(of_tags.values()) for name, of_tags in values.items()}
-
-
-@contextmanager
-def collector() -> Iterator[Collector]:
-    endpoint = Collector(0)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            endpoint.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    endpoint.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield endpoint
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(30)
+    values: dict[str, dict[str, float]] = {}
+    for body in receiver.bodies["/v1/metrics"]:
+        request: Any = ExportMetricsServiceRequest()
+        request.ParseFromString(body)
+        for resource in request.resource_metrics:
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.sum.data_points:
+                        tags = str(sorted((tag.key, tag.value.string_value) for tag in point.attributes))
+                        values.setdefault(metric.name, {})[tags] = point.as_int or point.as_double
+                    if metric.WhichOneof("data") != "sum":  # durations
+                        values.setdefault(metric.name, {})
+    return {name: sum(of_tags.values()) for name, of_tags in values.items()}
 
 
 @pytest.mark.slow
@@ -88,7 +52,7 @@ def test_values_are_in_metrics_and_lineage(
 ) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "reads_lineage.py").write_text(READER_PLUGIN)
-    with collector() as metrics:
+    with receiving() as receiver:
         seen = run_dags(
             DAGS,
             tmp_path,
@@ -97,8 +61,9 @@ def test_values_are_in_metrics_and_lineage(
             AIRFLOW__METRICS__OTEL_ON="True",
             AIRFLOW__WORKERS__STATE_STORE_BACKEND="entrepot_airflow.state_store.EntrepotStateStoreBackend",
             OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
-            OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"http://127.0.0.1:{metrics.port}/v1/metrics",
+            OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint,
             OTEL_METRIC_EXPORT_INTERVAL="200",
+            ENTREPOT_TRACES="otlp",
         ).value("observed")
     assert seen["state"] == 100_000
     with entrepot.connect(module_daemon.address, scope="tests") as store:
@@ -115,11 +80,11 @@ def test_values_are_in_metrics_and_lineage(
     assert uri.startswith("entrepot://tests/airflow%2Fobserved%2Fmanual__")
     assert used["rows"] == 1000
 
-    sums = metrics.sums()
-    assert sums["airflow.entrepot.xcom.write_bytes"] >= 2 * made["bytes"]
-    assert sums["airflow.entrepot.xcom.read_bytes"] >= made["bytes"]
-    assert sums["airflow.entrepot.xcom.inline"] == 2
-    assert {"airflow.entrepot.xcom.write", "airflow.entrepot.xcom.read"} <= sums.keys()
+    counted = sums(receiver)
+    assert counted["airflow.entrepot.xcom.write_bytes"] >= 2 * made["bytes"]
+    assert counted["airflow.entrepot.xcom.read_bytes"] >= made["bytes"]
+    assert counted["airflow.entrepot.xcom.inline"] == 2
+    assert {"airflow.entrepot.xcom.write", "airflow.entrepot.xcom.read"} <= counted.keys()
 
 
 def test_datasets_of_openlineage() -> None:

@@ -33,7 +33,7 @@ from entrepot.phrases import count_of
 
 from entrepot_policy.recovery.incident import DEFAULT_RULES, Incident, StopRecovery
 from entrepot_policy.recovery.planning import Graph, Plan, PlanningError, RerunNeeded, plan_reruns
-from entrepot_policy.recovery.rerun_api import Rerunner, record_rerun
+from entrepot_policy.recovery.rerun_api import Rerunner, record_rerun, traced_rerun
 from entrepot_policy.recovery.restore import Restorer
 from entrepot_policy.rules.match_target import Subject
 from entrepot_policy.rules.model import FailoverRule, Policy, Step
@@ -320,12 +320,13 @@ class Failover:
         if not self._may_rerun(incident, rule):
             return False
         incident.log_event(self._log, "rerun_planned", rule, text=str(plan))
-        if self._rerunner is None:
-            raise RerunNeeded(plan, rule.location.short) from incident.original_error
         started = time.monotonic()
         self._rerun_state.depth = depth + 1
         try:
-            self._rerunner.rerun(plan)
+            with traced_rerun(incident.open_store, plan, rule.location.short):
+                if self._rerunner is None:
+                    raise RerunNeeded(plan, rule.location.short) from incident.original_error
+                self._rerunner.rerun(plan)
         except EntrepotError:
             raise
         except Exception as error:

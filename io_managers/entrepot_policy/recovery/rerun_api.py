@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from entrepot_io.tracing import switch as tracing
 
 from entrepot_policy.recovery.planning import Plan
 from entrepot_policy.rules.match_target import Task
@@ -43,6 +46,21 @@ class Rerunner(Protocol):
             Exception: a task failed; it becomes the cause of the reader's own error.
         """
         ...
+
+
+def traced_rerun(open_store: Callable[[], Store], plan: Plan, rule: str) -> AbstractContextManager[None]:
+    """``with traced_rerun(...)``: the rerun, or the request for it, is a span, if there are traces.
+
+    Args:
+        open_store: opens the session of the value that is missing.
+        plan: what runs again.
+        rule: that decided it, as file and line.
+    """
+    if not tracing.is_on():
+        return nullcontext()
+    from entrepot_io.tracing.spans import rerun_span
+
+    return rerun_span(open_store(), [str(task) for task in plan.tasks], rule)
 
 
 class LineageGraph:

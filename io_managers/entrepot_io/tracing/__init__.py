@@ -1,0 +1,1 @@
+"""Spans of OpenTelemetry for the values that tasks pass on; see ``docs/traces.md``."""

@@ -1,0 +1,49 @@
+"""Assets and an op job that are executed in processes of their own, with traces; run as a script."""
+
+import sys
+
+import numpy as np
+from dagster import DagsterInstance, asset, define_asset_job, execute_job, job, op, reconstructable
+from dagster import Definitions, JobDefinition
+from entrepot_dagster import EntrepotIOManager
+
+
+@asset
+def numbers() -> np.ndarray:
+    return np.arange(1000)
+
+
+@asset
+def doubled(numbers: np.ndarray) -> np.ndarray:
+    return numbers * 2
+
+
+def assets_job() -> JobDefinition:
+    definitions = Definitions(
+        assets=[numbers, doubled],
+        jobs=[define_asset_job("assets")],
+        resources={"io_manager": EntrepotIOManager()},
+    )
+    return definitions.resolve_job_def("assets")
+
+
+@op
+def make() -> np.ndarray:
+    return np.arange(1000)
+
+
+@op
+def total(values: np.ndarray) -> int:
+    return int(values.sum())
+
+
+@job(resource_defs={"io_manager": EntrepotIOManager()})
+def ops_job() -> None:
+    total(make())
+
+
+if __name__ == "__main__":
+    with DagsterInstance.get() as instance:
+        target = reconstructable(assets_job if sys.argv[1] == "assets" else ops_job)
+        with execute_job(target, instance=instance) as result:
+            assert result.success
