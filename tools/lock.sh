@@ -7,7 +7,7 @@ options=(--quiet --generate-hashes --no-emit-index-url --no-emit-find-links --un
   --custom-compile-command "make lock" "$@")
 extras=(--extra airflow --extra airflow-k8s --extra dagster --extra dagster-k8s --extra kedro --extra kubernetes \
   --extra checkpoints --extra s3 --extra policy --extra operator --extra cluster \
-  --extra ui --extra top --extra cli) # not torch: GBs
+  --extra ui --extra top --extra cli --extra traces) # not torch: GBs
 "$uv" pip compile "${options[@]}" --python-version 3.11 "${extras[@]}" --group dev -o requirements.lock pyproject.toml
 echo 'pandas>=2.2,<3' | "$uv" pip compile "${options[@]}" --python-version 3.11 --group build --group test \
   -o requirements-pandas2.lock - pyproject.toml

@@ -221,9 +221,7 @@ def get_by_key(store: Store, key: str, *, copy: CopyMode = "never", recorded: Re
     if tracing.is_on():
         from entrepot_io.tracing.spans import traced_get
 
-        return traced_get(
-            store, store.derive(key), key, recorded, lambda: _get_by_key(store, key, copy, recorded)
-        )
+        return traced_get(store, store.derive(key), key, recorded, lambda: _get_by_key(store, key, copy, recorded))
     return _get_by_key(store, key, copy, recorded)
 
 

@@ -1,4 +1,4 @@
-"""Spans of a Dagster run: from the process of one step to that of the next, and no further than the run."""
+"""Spans of Dagster: from the process of one step to that of the next, and no further than the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def run(job: str, instance: DagsterInstance, receiver: Receiver) -> None:
 
 def test_assets_are_traced_by_run(instance: DagsterInstance) -> None:
     with receiving() as receiver:
-        run("assets", instance, receiver)
         run("assets", instance, receiver)
         runs = receiver.spans("entrepot run")
         puts = [span for span in receiver.spans("entrepot put") if span.attributes["entrepot.key"].startswith("asset:")]

@@ -1,10 +1,19 @@
-"""Assets and an op job that are executed in processes of their own, with traces; run as a script."""
+"""Two runs of assets in this process, or one of ops with a process for each step, with traces; run as a script."""
 
 import sys
 
 import numpy as np
-from dagster import DagsterInstance, asset, define_asset_job, execute_job, job, op, reconstructable
-from dagster import Definitions, JobDefinition
+from dagster import (
+    DagsterInstance,
+    Definitions,
+    JobDefinition,
+    asset,
+    define_asset_job,
+    execute_job,
+    job,
+    op,
+    reconstructable,
+)
 from entrepot_dagster import EntrepotIOManager
 
 
@@ -44,6 +53,9 @@ def ops_job() -> None:
 
 if __name__ == "__main__":
     with DagsterInstance.get() as instance:
-        target = reconstructable(assets_job if sys.argv[1] == "assets" else ops_job)
-        with execute_job(target, instance=instance) as result:
-            assert result.success
+        if sys.argv[1] == "assets":  # two runs in one process, which must not mix
+            for _ in range(2):
+                assert assets_job().execute_in_process(instance=instance).success
+        else:
+            with execute_job(reconstructable(ops_job), instance=instance) as result:
+                assert result.success

@@ -16,7 +16,7 @@ from entrepot_ui.web.security import LOOPBACK_NAMES, Credentials
 
 DATA = [
     *("/api/session", "/api/overview", "/api/objects", f"/api/objects/{'0' * 40}", f"/api/objects/{'0' * 40}/preview"),
-    *("/api/pins", "/api/largest", "/api/cluster", "/api/events", "/api/events/stream"),
+    *("/api/pins", "/api/largest", "/api/cluster", "/api/events", "/api/events/stream", "/metrics"),
 ]
 
 

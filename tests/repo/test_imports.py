@@ -16,7 +16,7 @@ HEAVY = [
     *("numpy", "pyarrow", "pandas", "polars", "scipy", "sklearn", "xarray", "jax", "torch"),
     *("airflow", "dagster", "kedro", "kubernetes"),
     *("fsspec", "prometheus_client", "pydantic", "ruamel", "yaml"),
-    *("starlette", "uvicorn", "textual", "rich"),
+    *("starlette", "uvicorn", "textual", "rich", "opentelemetry", "IPython"),
 ]
 PACKAGES = {
     "entrepot": "core/python",

@@ -211,5 +211,14 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Add the cell magic ``%%entrepot``; IPython calls this for ``%load_ext entrepot``."""
+    from functools import partial
+
+    from entrepot._notebook.magic import entrepot_magic
+
+    shell.register_magic_function(partial(entrepot_magic, shell), magic_kind="cell", magic_name="entrepot")
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULE_BY_NAME, "__version__"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 
 def count_of(count: int, noun: str) -> str:
     """Return a count with its noun, in the singular or the plural.
@@ -34,3 +36,44 @@ def session_phrase(scope: str, session: str) -> str:
     "the scope's own session of 'default'"
     """
     return f"session {session!r} of scope {scope!r}" if session else f"the scope's own session of {scope!r}"
+
+
+def human_bytes(count: int) -> str:
+    """Format a byte count for people.
+
+    >>> human_bytes(0), human_bytes(1536), human_bytes(3 << 30)
+    ('0 B', '1.5 KiB', '3.0 GiB')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def age(since: float) -> str:
+    """Format how long ago a time was (in seconds since 1970), for people."""
+    seconds = max(0, int(time.time() - since))
+    for limit, unit, unit_seconds in ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds // unit_seconds} {unit}"
+    return f"{seconds // 86400} d"
+
+
+def printable(text: str) -> str:
+    """Return the text with its control characters, other unprintable ones and backslashes escaped.
+
+    >>> print(printable("é 😀, one\\nline, C:\\\\"))
+    é 😀, one\\nline, C:\\\\
+    """
+    return escape_unprintable(text.replace("\\", r"\\"))
+
+
+def escape_unprintable(text: str) -> str:
+    """Return the text with its unprintable characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
 from entrepot._cli.common import to_json_value
@@ -85,6 +86,7 @@ def create_app(page: Page, names: frozenset[str]) -> Starlette:
         Route("/api/cluster", _handler(page, list_hosts)),
         Route("/api/events", _handler(page, list_events)),
         Route("/api/events/stream", _event_streamer(page)),
+        Route("/metrics", _handler(page, serve_metrics)),
         Route("/api/actions/{action}", _action_handler(page), methods=["POST"]),
     ]
     guard = Middleware(Guard, credentials=page.credentials, names=names)
@@ -158,6 +160,19 @@ def list_events(page: Page, request: Request) -> Response:
     """The latest events."""
     events = page.watcher.events.after(_number(request, "after", 0))
     return JSONResponse({"events": [event.to_json() for event in events]})
+
+
+def serve_metrics(page: Page, request: Request) -> Response:
+    """The metrics of ``entrepot metrics``, for a Prometheus that has the token."""
+    if find_spec("prometheus_client") is None:
+        raise InvalidArgument(
+            "/metrics needs prometheus_client where entrepot ui runs: pip install 'entrepot[metrics]'"
+        )
+    from entrepot_metrics.exposition import exposition
+
+    view = page.watcher.view()
+    content, media_type = exposition(view.status if view.state == "live" else None, request.headers.get("accept", ""))
+    return Response(content, headers={"content-type": media_type})
 
 
 def _action_handler(page: Page) -> Callable[[Request], Any]:

@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from entrepot._cli.styles import is_styled, style_table
@@ -15,6 +14,10 @@ from entrepot._daemon.launcher import is_forbidden, is_listening
 from entrepot._daemon.settings import resolve, socket_path
 from entrepot._daemon.units import parse_duration, parse_size
 from entrepot.errors import InvalidArgument, ObjectNotFound, StoreUnavailable
+from entrepot.phrases import age as age
+from entrepot.phrases import escape_unprintable
+from entrepot.phrases import human_bytes as human_bytes
+from entrepot.phrases import printable as printable
 
 if TYPE_CHECKING:
     from entrepot._store.store import Store
@@ -111,49 +114,9 @@ def _check_session(store: Store, scope: str, name: str) -> None:
         )
 
 
-def human_bytes(count: int) -> str:
-    """Format a byte count for people.
-
-    >>> human_bytes(0), human_bytes(1536), human_bytes(3 << 30)
-    ('0 B', '1.5 KiB', '3.0 GiB')
-    """
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")
-
-
-def age(since: float) -> str:
-    """Format how long ago a time was (in seconds since 1970), for people."""
-    seconds = max(0, int(time.time() - since))
-    for limit, unit, unit_seconds in ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600)):
-        if seconds < limit:
-            return f"{seconds // unit_seconds} {unit}"
-    return f"{seconds // 86400} d"
-
-
-def printable(text: str) -> str:
-    """Return the text with its control characters, other unprintable ones and backslashes escaped.
-
-    >>> print(printable("é 😀, one\\nline, C:\\\\"))
-    é 😀, one\\nline, C:\\\\
-    """
-    return _escape_unprintable(text.replace("\\", r"\\"))
-
-
 def printable_json(value: Any) -> str:
     """Return the value as JSON that is readable, with only unprintable characters escaped."""
-    return _escape_unprintable(json.dumps(value, ensure_ascii=False))
-
-
-def _escape_unprintable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
+    return escape_unprintable(json.dumps(value, ensure_ascii=False))
 
 
 def table(rows: list[list[str]], header: list[str]) -> str:

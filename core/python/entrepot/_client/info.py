@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from entrepot._client.lost_marks import LostDependency, LostMark
+from entrepot.html_tables import html_table
 from entrepot.ids import ObjectID
+from entrepot.phrases import age, human_bytes, session_phrase
 
 NANOSECONDS = 1_000_000_000
 
@@ -91,6 +93,21 @@ class ObjectInfo:
     parents: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     lost: tuple[LostDependency, ...] = ()
     lost_count: int = 0
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        shared = f"{human_bytes(self.own_bytes)} of its own, {human_bytes(self.referenced_bytes)} of older objects"
+        rows = [
+            ("ID", str(self.id)),
+            ("names", ", ".join(self.names) or "(none)"),
+            ("type", self.type),
+            ("bytes", f"{human_bytes(self.nbytes)}: {shared}" if self.why else human_bytes(self.nbytes)),
+            ("state", f"{self.state}{', kept in memory' if self.kept else ''}"),
+            ("session", session_phrase(self.scope, self.session)),
+            ("age", age(self.created)),
+            ("pinned by", ", ".join(f"{holder['label']} ({holder['pid']})" for holder in self.pinned_by) or "(nobody)"),
+        ]
+        return html_table("Object", [*rows, ("why", self.why)] if self.why else rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from entrepot._collections.plugins import collection_plugin
 from entrepot._collections.positions import Positions, compact, pack, unpack
 from entrepot.codec import CopyMode
 from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound
+from entrepot.html_tables import html_table
 from entrepot.ids import ObjectID
-from entrepot.phrases import count_of
+from entrepot.phrases import count_of, human_bytes
 
 if TYPE_CHECKING:
     from entrepot import _core
@@ -316,6 +317,17 @@ class Collection(CollectionDescription):
         return self._call_plugin("torch_dataset", over, transform)
 
     # --- internal
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows; reads no member."""
+        rows = [
+            ("name", self.name),
+            ("members", f"{len(self)} of type {self.type}" if self.type else str(len(self))),
+            ("bytes", human_bytes(self.nbytes)),
+            *([("rows", str(self.rows))] if self.rows is not None else []),
+            ("ID", str(self.id)),
+        ]
+        return html_table("Collection", rows)
 
     def __repr__(self) -> str:
         type_label = self.type or "nothing"

@@ -32,11 +32,12 @@ from entrepot._client.shared_client import SharedClient
 from entrepot._codecs.blob import BlobWriter, blob_tree
 from entrepot._store import object_info, objects
 from entrepot._store.access import access_to
+from entrepot._store.browsing import ObjectTable, browse, store_table
 from entrepot._store.objects import ObjectAccess, to_item
 from entrepot.cluster_sessions import cluster_session
 from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, ObjectStrings, inlined_bytes
 from entrepot.durable import Durable
-from entrepot.errors import InvalidArgument, ObjectNotFound
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
@@ -480,6 +481,19 @@ class Store:
         number = self._session.number_of(session)
         return object_info.list_objects(
             self._session.raw(), number, arguments.checked_text("the pattern of a list", pattern)
+        )
+
+    def browse(self, pattern: str = "*", *, session: str | None = None) -> ObjectTable:
+        """Return the objects of a session, largest first, as a sequence that a notebook shows as a table.
+
+        Args:
+            pattern, session: as for :meth:`list`.
+
+        Raises:
+            ObjectNotFound: there is no such session.
+        """
+        return browse(
+            self.list(pattern, session=session), self.scope, self.session_name if session is None else session
         )
 
     def derive(self, key: str) -> ObjectID:
@@ -1419,6 +1433,13 @@ class Store:
     def __repr__(self) -> str:
         session = self._session
         return f"<entrepot.Store {session.address} scope={session.scope!r} session={session.name!r}>"
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; None, and so :meth:`__repr__`, if the store is closed or does not answer."""
+        try:
+            return store_table(self.address, self.scope, self.session_name, self.status())
+        except EntrepotError:
+            return None
 
     def __reduce__(self) -> Any:
         # Arguments that make the unpickled store as strict as this one, whatever the receiving process's settings.
