@@ -58,9 +58,9 @@ def test_a_notebook(daemon: Any) -> None:
 
 @pytest.mark.slow
 def test_a_cell_that_fails_and_a_store_that_is_missing(daemon: Any) -> None:
-    with pytest.raises(nbclient.exceptions.CellExecutionError, match="needs the name of one open entrepot.Store"):
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match=r"needs the name of one open entrepot\.Store"):
         run_notebook(daemon.address, "%load_ext entrepot", "%%entrepot\n1")
-    with pytest.raises(nbclient.exceptions.CellExecutionError, match="limit is no entrepot.Store, but int"):
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match=r"limit is no entrepot\.Store, but int"):
         run_notebook(daemon.address, "limit = 3\n%load_ext entrepot", "%%entrepot limit\n1")
 
 

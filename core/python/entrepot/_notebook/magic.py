@@ -1,4 +1,4 @@
-"""The cell magic ``%%entrepot``: what a cell put into the store, what of that was copied, and what it made the store do.
+"""The cell magic ``%%entrepot``: what a cell put into the store, how much of it was copied, and what that moved.
 
     %load_ext entrepot
 
