@@ -214,10 +214,10 @@ def __getattr__(name: str) -> Any:
 def load_ipython_extension(shell: Any) -> None:
     """Add the cell magic ``%%entrepot``; IPython calls this for ``%load_ext entrepot``."""
     from functools import partial
+    from importlib import import_module
 
-    from entrepot._notebook.magic import entrepot_magic
-
-    shell.register_magic_function(partial(entrepot_magic, shell), magic_kind="cell", magic_name="entrepot")
+    magic = import_module("entrepot._notebook.magic").entrepot_magic
+    shell.register_magic_function(partial(magic, shell), magic_kind="cell", magic_name="entrepot")
 
 
 def __dir__() -> list[str]:

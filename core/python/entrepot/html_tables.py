@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-from entrepot.phrases import age, human_bytes, printable
-
-if TYPE_CHECKING:
-    from entrepot._client.info import ObjectInfo
-
-OBJECT_HEADER = ("name", "type", "bytes", "age", "state", "pins")
+from entrepot.phrases import printable
 
 
 def html_table(caption: str, rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
@@ -29,18 +23,6 @@ def html_table(caption: str, rows: Iterable[Sequence[str]], header: Sequence[str
         cell = f"<td>{first}</td>" if header else f'<th scope="row">{first}</th>'
         lines.append(f"<tr>{cell}{''.join(f'<td>{other}</td>' for other in others)}</tr>")
     return f"<table><caption>{_text(caption)}</caption>{''.join(lines)}</table>"
-
-
-def object_cells(info: ObjectInfo) -> tuple[str, ...]:
-    """An object's cells, in the order of ``OBJECT_HEADER``."""
-    return (
-        ", ".join(info.names) or str(info.id),
-        info.type,
-        human_bytes(info.nbytes),
-        age(info.created),
-        info.state,
-        str(info.pins),
-    )
 
 
 def _text(text: str) -> str:

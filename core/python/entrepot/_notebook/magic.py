@@ -10,6 +10,7 @@ Usable without IPython's own classes: IPython calls a function with the rest of 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument, ObjectLost, ObjectNotFound
@@ -79,15 +80,14 @@ def entrepot_magic(shell: Any, line: str, cell: str) -> None:
     Raises:
         InvalidArgument: there is no such store, or several.
     """
-    from IPython.display import display
-
     store = _find_store(shell.user_ns, line.strip())
     generations = {info.id: info.generation for info in store.list()}
     before = _counts(store)
     shell.run_cell(cell)  # shows an error of the cell itself
     after = _counts(store)
     new = [info.id for info in store.list() if generations.get(info.id) != info.generation]
-    display(CellReport(_details(store, new), {name: max(0, after[name] - before[name]) for name in _COUNTERS}))
+    notebook: Any = import_module("IPython.display")  # without types
+    notebook.display(CellReport(_details(store, new), {name: max(0, after[name] - before[name]) for name in _COUNTERS}))
 
 
 def _find_store(variables: dict[str, Any], name: str) -> Store:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from entrepot.html_tables import OBJECT_HEADER, html_table, object_cells
-from entrepot.phrases import count_of, human_bytes, printable, session_phrase
+from entrepot.html_tables import html_table
+from entrepot.phrases import age, count_of, human_bytes, printable, session_phrase
 
 if TYPE_CHECKING:
     from entrepot._client.info import ObjectInfo
 
 SHOWN = 100
+HEADER = ("name", "type", "bytes", "age", "state", "pins")
 
 
 class ObjectTable(Sequence["ObjectInfo"]):
@@ -37,11 +38,11 @@ class ObjectTable(Sequence["ObjectInfo"]):
         return len(self._objects)
 
     def __repr__(self) -> str:
-        lines = ["  ".join(map(printable, object_cells(info))) for info in self._objects[:SHOWN]]
+        lines = ["  ".join(map(printable, _cells(info))) for info in self._objects[:SHOWN]]
         return "\n".join([self._caption(), *lines])
 
     def _repr_html_(self) -> str:
-        return html_table(self._caption(), map(object_cells, self._objects[:SHOWN]), OBJECT_HEADER)
+        return html_table(self._caption(), map(_cells, self._objects[:SHOWN]), HEADER)
 
     def _caption(self) -> str:
         total = human_bytes(sum(info.nbytes for info in self._objects))
@@ -71,3 +72,15 @@ def store_table(address: str, scope: str, session: str, status: dict[str, Any]) 
         ("objects", f"{status['objects']} in {count_of(status['sessions'], 'session')}"),
     ]
     return html_table("Entrepot store", rows)
+
+
+def _cells(info: ObjectInfo) -> tuple[str, ...]:
+    """An object's cells, in the order of ``HEADER``."""
+    return (
+        ", ".join(info.names) or str(info.id),
+        info.type,
+        human_bytes(info.nbytes),
+        age(info.created),
+        info.state,
+        str(info.pins),
+    )
