@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMinBackOffMs = 5;
 constexpr std::uint64_t kMaxBackOffMs = 250;
+constexpr std::uint64_t kReturnMs = 1'000;  // for the answer to leases that are returned at the end
 constexpr int kCallTries = 8;
 
 Status unavailable(const std::string& path, const Status& cause) {
@@ -167,6 +168,7 @@ Result<Frame> Client::call(MessageType type, std::span<const std::uint8_t> body,
   }
   Status last;
   for (int tries = 0; tries < kCallTries; ++tries) {
+    if (options.limit.passed()) return Status(Code::kTimeout, "the daemon has not answered in time", true);
     ASSIGN_OR_RETURN(auto current, connection());
     auto frame = current->call(type, body, {}, options.deadline, options.interrupt, options.abandoned);
     if (frame.is_ok() || !current->broken()) return frame;
@@ -324,7 +326,10 @@ void Client::close() {
     usable_.store(false, std::memory_order_relaxed);
   }
   ValueMemory::instance().make_private(*this);  // before the daemon takes their leases back
-  if (current && !current->broken()) leases_.return_idle({});
+  // The daemon takes leases back from clients that are gone, too, so one that stands still is not waited for.
+  auto limit = os::Deadline::after_ms(kReturnMs);
+  const Interrupt at_limit{[](void* context) { return static_cast<const os::Deadline*>(context)->passed(); }, &limit};
+  if (current && !current->broken()) leases_.return_idle(at_limit);
   const Status reason(Code::kStoreUnavailable, "this store was closed by close(): connect again");
   const std::lock_guard lock(mutex_);
   state_ = State::kClosed;

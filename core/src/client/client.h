@@ -113,8 +113,10 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // The same for several, in one request for those that the directory does not show in memory.
   [[nodiscard]] Result<std::vector<std::optional<std::uint32_t>>> generations_of(std::span<const IdBytes> ids,
                                                                                  const Interrupt& interrupt);
-  // Which of them the store has or knows what became of, in memory or on disk.
-  [[nodiscard]] Result<std::vector<bool>> exist(std::span<const IdBytes> ids, const Interrupt& interrupt);
+  // Which of them the store has or knows what became of, in memory or on disk. A deadline, here and below, includes
+  // reconnects; without one, each answer has its usual time.
+  [[nodiscard]] Result<std::vector<bool>> exist(std::span<const IdBytes> ids, const Interrupt& interrupt,
+                                                std::optional<os::Deadline> deadline = std::nullopt);
   // Returns one result per item; each item is stored completely or not at all.
   [[nodiscard]] std::vector<PutResult> put(std::span<const PutItem> items, std::uint32_t wait_ms,
                                            const Interrupt& interrupt);
@@ -133,11 +135,14 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // wrote become read-only here. If it fails before the request was sent, the builder stays open.
   [[nodiscard]] PutResult seal(ObjectBuilder& builder, const PutItem& item, std::uint32_t wait_ms,
                                const Interrupt& interrupt);
-  [[nodiscard]] Result<std::vector<std::uint8_t>> remove(std::span<const IdBytes> ids, const Interrupt& interrupt);
+  // kTimeout: the deadline came first, and what was asked for may be done nevertheless, also later.
+  [[nodiscard]] Result<std::vector<std::uint8_t>> remove(std::span<const IdBytes> ids, const Interrupt& interrupt,
+                                                         std::optional<os::Deadline> deadline = std::nullopt);
   // Deletes each object only if it still has this generation. kVersionMismatch, before anything is sent: the daemon is
-  // too old to do that atomically.
-  [[nodiscard]] Result<std::vector<std::uint8_t>> remove_generations(std::span<const ObjectGeneration> objects,
-                                                                     const Interrupt& interrupt);
+  // too old to do that atomically. kTimeout: as above.
+  [[nodiscard]] Result<std::vector<std::uint8_t>> remove_generations(
+      std::span<const ObjectGeneration> objects, const Interrupt& interrupt,
+      std::optional<os::Deadline> deadline = std::nullopt);
   // Starts reloading objects into memory, without waiting. Ignores objects that do not exist.
   [[nodiscard]] Status load(std::span<const IdBytes> ids, const Interrupt& interrupt);
   // Moves objects out of memory; those not on disk yet are written in the background first. Pinned objects stay.
@@ -163,7 +168,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   // clients with isolated leases. kAccessDenied: it is not isolated, or another client that still lives leases it.
   [[nodiscard]] Result<std::shared_ptr<WritableSegment>> isolated_segment(std::uint32_t segment,
                                                                           std::uint32_t generation,
-                                                                          const Interrupt& interrupt);
+                                                                          const Interrupt& interrupt,
+                                                                          os::Deadline deadline);
   // Seals buffers of these lengths that follow each other from the start of the range, and pins the object. The store
   // takes the range over, unless all are empty, or it says that it did not seal it: then it stays leased. If the outcome
   // is unknown, the range must not be written again either. If it is unanswered at the deadline, the range stays leased,
@@ -174,8 +180,9 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
                                           os::Deadline deadline = os::Deadline::after_ms(kAnswerMs));
   // Ends the pin of a seal that was unanswered, or its reservation, once another one of the same ID was answered.
   void settle_seal(std::uint32_t pin_position);
-  // The object, pinned, if the directory shows it in memory; null: it may be elsewhere, see get().
-  [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id);
+  // The object, pinned, if the directory shows it in memory; null: it may be elsewhere, see get(). kTimeout: its segment
+  // is not mapped here, and the daemon has not sent that by the deadline.
+  [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id, os::Deadline deadline);
   [[nodiscard]] std::vector<IdBytes> ids() const;  // of all objects in the directory
   // Generation of the object if the directory shows it, in memory or on disk. A miss is not final: see generation_of().
   [[nodiscard]] std::optional<std::uint32_t> shown_generation(const IdBytes& id) const;

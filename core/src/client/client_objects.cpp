@@ -185,7 +185,8 @@ Result<std::vector<std::optional<std::uint32_t>>> Client::generations_of(std::sp
   return generations;
 }
 
-Result<std::vector<bool>> Client::exist(std::span<const IdBytes> ids, const Interrupt& interrupt) {
+Result<std::vector<bool>> Client::exist(std::span<const IdBytes> ids, const Interrupt& interrupt,
+                                        std::optional<os::Deadline> deadline) {
   RETURN_IF_ERROR(connection());
   std::vector<bool> existing(ids.size());
   std::vector<std::size_t> unknown;
@@ -199,7 +200,7 @@ Result<std::vector<bool>> Client::exist(std::span<const IdBytes> ids, const Inte
     for (const std::size_t i : part)
       request.ids.push_back(ids[i]);
     ASSIGN_OR_RETURN(const LookupReply reply,
-                     request_reply<LookupReply>(MessageType::kLookup, request, wait_options(0, interrupt)));
+                     request_reply<LookupReply>(MessageType::kLookup, request, answer_options(deadline, interrupt)));
     if (reply.results.size() != part.size()) {
       return Status(Code::kInternal, "the daemon's response to a lookup is too short");
     }
@@ -209,14 +210,15 @@ Result<std::vector<bool>> Client::exist(std::span<const IdBytes> ids, const Inte
   return existing;
 }
 
-Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, const Interrupt& interrupt) {
+Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, const Interrupt& interrupt,
+                                                 std::optional<os::Deadline> deadline) {
   std::vector<std::uint8_t> deleted;
   for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
     const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
     DeleteRequest request;
     request.ids.assign(part.begin(), part.end());
     ASSIGN_OR_RETURN(const DeleteReply reply,
-                     request_reply<DeleteReply>(MessageType::kDelete, request, wait_options(0, interrupt)));
+                     request_reply<DeleteReply>(MessageType::kDelete, request, answer_options(deadline, interrupt)));
     if (reply.deleted.size() != part.size())
       return Status(Code::kInternal, "the daemon's response to a delete is too short");
     deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());
@@ -225,7 +227,8 @@ Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, c
 }
 
 Result<std::vector<std::uint8_t>> Client::remove_generations(std::span<const ObjectGeneration> objects,
-                                                             const Interrupt& interrupt) {
+                                                             const Interrupt& interrupt,
+                                                             std::optional<os::Deadline> deadline) {
   RETURN_IF_ERROR(connection());
   const std::shared_ptr<Connection> connected = current_connection();
   if (connected && !connected->broken() && connected->protocol_minor() < kDeleteGenerationsSinceMinor) {
@@ -239,8 +242,8 @@ Result<std::vector<std::uint8_t>> Client::remove_generations(std::span<const Obj
     const auto part = objects.subspan(done, std::min<std::size_t>(kMaxBatch, objects.size() - done));
     DeleteGenerationsRequest request;
     request.objects.assign(part.begin(), part.end());
-    ASSIGN_OR_RETURN(const DeleteReply reply,
-                     request_reply<DeleteReply>(MessageType::kDeleteGenerations, request, wait_options(0, interrupt)));
+    ASSIGN_OR_RETURN(const DeleteReply reply, request_reply<DeleteReply>(MessageType::kDeleteGenerations, request,
+                                                                         answer_options(deadline, interrupt)));
     if (reply.deleted.size() != part.size())
       return Status(Code::kInternal, "the daemon's response to a delete is too short");
     deleted.insert(deleted.end(), reply.deleted.begin(), reply.deleted.end());

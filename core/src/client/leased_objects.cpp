@@ -6,6 +6,11 @@
 #include "client/client.h"
 
 namespace entrepot {
+namespace {
+
+constexpr std::uint64_t kReturnMs = 100;  // callers have other clients to serve
+
+}  // namespace
 
 Result<LeasedRange> Client::lease(std::uint64_t bytes, std::uint64_t align, std::uint32_t wait_ms,
                                   const Interrupt& interrupt) {
@@ -19,15 +24,16 @@ std::optional<LeasedRange> Client::lease_at_hand(std::uint64_t bytes, std::uint6
 
 void Client::return_lease(const LeasedRange& range) {
   leases_.give_back(range);
-  return_unneeded_leases({});
+  // What was asked to go back goes back without the answer, too.
+  auto limit = os::Deadline::after_ms(kReturnMs);
+  return_unneeded_leases({[](void* context) { return static_cast<const os::Deadline*>(context)->passed(); }, &limit});
 }
 
 void Client::forget_lease(const LeasedRange& range) { leases_.sealed(range); }
 
 Result<std::shared_ptr<WritableSegment>> Client::isolated_segment(std::uint32_t segment, std::uint32_t generation,
-                                                                  const Interrupt& interrupt) {
-  CallOptions options;
-  options.interrupt = interrupt;
+                                                                  const Interrupt& interrupt, os::Deadline deadline) {
+  const CallOptions options = CallOptions::until(deadline, interrupt);
   std::vector<UniqueFd> fds;
   ASSIGN_OR_RETURN(
       const SegmentReply reply,
@@ -71,10 +77,7 @@ InPlaceSeal Client::seal_in_place(const LeasedRange& range, const ObjectSpec& ob
     seal.blobs = {{range.segment(), range.offset, bytes}};
   }
   const std::uint32_t pin_position = seal.pin_position;
-  CallOptions options;
-  options.deadline = deadline;
-  options.interrupt = interrupt;
-  auto reply = request_reply<SealReply>(MessageType::kSeal, request, options);
+  auto reply = request_reply<SealReply>(MessageType::kSeal, request, CallOptions::until(deadline, interrupt));
   if (reply.is_ok() && reply->results.size() != 1) {
     reply = Status(Code::kInternal, "the daemon's response to a seal has not one result");
   }
@@ -118,9 +121,9 @@ void Client::settle_seal(std::uint32_t pin_position) {
   }
 }
 
-Result<std::shared_ptr<SealedObject>> Client::find(const IdBytes& id) {
+Result<std::shared_ptr<SealedObject>> Client::find(const IdBytes& id, os::Deadline deadline) {
   RETURN_IF_ERROR(connection());
-  return pinned_->find(id, views_, 0, {});
+  return pinned_->find(id, views_, Wait::until(deadline), {});
 }
 
 std::vector<IdBytes> Client::ids() const { return pinned_->ids(); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,6 +30,13 @@ struct Wait {
         end(wait_ms == 0 ? os::Deadline::never() : os::Deadline::after_ms(wait_ms)),
         limit(wait_ms == 0 ? os::Deadline::never() : os::Deadline::after_ms(std::uint64_t{wait_ms} + kGraceMs)) {}
 
+  // For an answer that the daemon can give at once: nothing is added to the deadline.
+  [[nodiscard]] static Wait until(os::Deadline deadline) {
+    Wait wait(kAnswerMs);
+    wait.end = wait.limit = deadline;
+    return wait;
+  }
+
   [[nodiscard]] std::uint32_t remaining_ms() const {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(end.remaining_ns() / 1'000'000U, ms));
   }
@@ -39,6 +47,15 @@ struct Wait {
 };
 
 struct CallOptions {
+  // Answered by then, or given up, a reconnect included; at a deadline that has passed, nothing is sent.
+  [[nodiscard]] static CallOptions until(os::Deadline deadline, const Interrupt& interrupt) {
+    CallOptions options;
+    options.deadline = deadline;
+    options.limit = deadline;
+    options.interrupt = interrupt;
+    return options;
+  }
+
   os::Deadline deadline = os::Deadline::after_ms(kAnswerMs);  // for the answer; reconnecting has its own limit
   os::Deadline limit = os::Deadline::never();                 // the caller's timeout, including reconnects
   Interrupt interrupt;
@@ -54,6 +71,11 @@ struct CallOptions {
   options.deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
   options.interrupt = interrupt;
   return options;
+}
+
+// For a request that the daemon can answer at once, with the caller's own deadline, if it has one.
+[[nodiscard]] inline CallOptions answer_options(std::optional<os::Deadline> deadline, const Interrupt& interrupt) {
+  return deadline ? CallOptions::until(*deadline, interrupt) : wait_options(0, interrupt);
 }
 
 // For a request that waits as long as its caller specified; without a timeout, as above.

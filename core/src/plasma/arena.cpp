@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::uint32_t kLeaseWaitMs = 10'000;
 constexpr std::uint32_t kShortLeaseWaitMs = 200;
-constexpr std::uint64_t kBriefMs = 1'000;            // no daemon that works takes as long for a seal
+constexpr std::uint64_t kBriefMs = 100;              // a daemon that works takes as long for a few requests only
+constexpr std::uint32_t kLoadWaitMs = 10'000;        // then a get that still waits asks for it again
 constexpr std::uint64_t kRefusalNs = 1'000'000'000;  // so long a segment that was refused is not asked for again
 constexpr std::size_t kMaxNumbers = 1024;            // then those of segments that are gone are forgotten
 constexpr std::string_view kScope = "default";
@@ -28,6 +29,7 @@ ConnectOptions connect_options(const Arena::Options& options, bool isolated) {
   connect.label = "entrepot-plasma-store";
   connect.version = ENTREPOT_VERSION;
   connect.isolated_leases = isolated;
+  connect.load_ms = kLoadWaitMs;
   return connect;
 }
 
@@ -150,8 +152,8 @@ Published Arena::publish_in_place(const IdBytes& id, const Extent& extent, std::
   spec.session = session_;
   spec.tree = kPlasmaTree;
   const std::array<std::uint64_t, 2> lengths{data_bytes, metadata_bytes};
-  const auto deadline = patience == Patience::kBrief ? os::Deadline::after_ms(kBriefMs) : os::Deadline::never();
-  InPlaceSeal sealed = client_->seal_in_place(memory->range, spec, lengths, interrupt_check(), deadline);
+  InPlaceSeal sealed = client_->seal_in_place(memory->range, spec, lengths, interrupt_check(), deadline_of(patience));
+  note_answer(sealed.status, patience);
   if (!sealed.is_leased) memory->is_leased = false;
   if (sealed.is_unanswered) {
     memory->is_open = true;
@@ -190,17 +192,44 @@ std::optional<Published> Arena::published_before(const IdBytes& id, const Extent
   return Published{Status::ok(), stored->object->generation(), true, stored->object, false};
 }
 
-Status Arena::reconnect() { return client_->status(interrupt_check()).status(); }
+Status Arena::reconnect() {
+  Status answer = client_->status(interrupt_check()).status();
+  note_answer(answer, Patience::kUntilAnswered);
+  return answer;
+}
+
+os::Deadline Arena::deadline_of(Patience patience) const {
+  if (patience == Patience::kUntilAnswered) return os::Deadline::never();
+  return os::Deadline::after_ms(is_silent() ? 0 : kBriefMs);
+}
+
+void Arena::note_answer(const Status& answer, Patience patience) {
+  const bool is_answered = answer.code() != Code::kTimeout && answer.code() != Code::kStoreUnavailable;
+  if (is_answered) {
+    is_silent_.store(false);
+  } else if (patience == Patience::kBrief) {
+    is_silent_.store(true);
+  }
+}
 
 bool Arena::exists(const IdBytes& id) const { return client_->shown_generation(id).has_value(); }
 
-Result<std::vector<bool>> Arena::exist(std::span<const IdBytes> ids) { return client_->exist(ids, interrupt_check()); }
+Result<std::vector<bool>> Arena::exist(std::span<const IdBytes> ids, Patience patience) {
+  auto existing = client_->exist(ids, interrupt_check(), deadline_of(patience));
+  note_answer(existing.status(), patience);
+  return existing;
+}
 
 std::optional<std::uint32_t> Arena::generation(const IdBytes& id) const { return client_->shown_generation(id); }
 
 Result<StoredObject> Arena::find(const IdBytes& id) {
   StoredObject stored;
-  ASSIGN_OR_RETURN(stored.object, client_->find(id));
+  auto object = client_->find(id, deadline_of(Patience::kBrief));
+  if (!object.is_ok()) {
+    note_answer(object.status(), Patience::kBrief);
+    return object.status();
+  }
+  stored.object = object.take();
   if (!stored.object) return stored;
   const auto contents = contents_of(*stored.object);
   if (!contents) return StoredObject();
@@ -254,8 +283,11 @@ std::shared_ptr<WritableSegment> Arena::segment_of(const SegmentView& view, bool
   }
   // What this front end is to keep from changing is not handed out, even if an earlier one has done so.
   if (copies_) return nullptr;
-  auto segment = client_->isolated_segment(view.segment, view.generation, interrupt_check());
+  const Patience patience = asks_again ? Patience::kUntilAnswered : Patience::kBrief;
+  auto segment = client_->isolated_segment(view.segment, view.generation, interrupt_check(), deadline_of(patience));
+  note_answer(segment.status(), patience);
   if (segment.is_ok()) return segment.take();
+  if (segment.code() == Code::kTimeout) return nullptr;  // it was not refused
   const std::lock_guard lock(mutex_);
   numbers_[key].refused_ns = os::monotonic_ns();
   forget_old_numbers();
@@ -291,9 +323,52 @@ void Arena::copy(const StoredObject& stored, const Extent& extent) const {
   }
 }
 
-Result<std::vector<bool>> Arena::remove(std::span<const IdBytes> ids) {
-  ASSIGN_OR_RETURN(const std::vector<std::uint8_t> removed, client_->remove(ids, interrupt_check()));
-  return std::vector<bool>(removed.begin(), removed.end());
+Result<std::vector<bool>> Arena::remove(std::span<const Doomed> objects, Patience patience, bool is_repeated) {
+  std::vector<ObjectGeneration> shown;
+  std::vector<IdBytes> unseen;
+  for (const Doomed& object : objects) {
+    if (object.generation) {
+      shown.push_back({object.id, *object.generation});
+    } else {
+      unseen.push_back(object.id);
+    }
+  }
+  if (patience == Patience::kBrief && !unseen.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<bool> existing, exist(unseen, patience));
+    if (std::ranges::find(existing, true) != existing.end()) {
+      return Status(Code::kTimeout, "an object that is not in the directory is deleted by the thread that waits", true);
+    }
+    unseen.clear();
+  }
+  const auto removed = remove_at_daemon(shown, unseen, deadline_of(patience));
+  note_answer(removed.status(), patience);
+  if (!removed.is_ok()) return removed.status();
+  std::vector<bool> were_there;
+  std::size_t next_shown = 0;
+  std::size_t next_unseen = shown.size();
+  for (const Doomed& object : objects) {
+    if (object.generation) {
+      were_there.push_back((*removed)[next_shown++] != 0 || is_repeated);  // it was when this was asked first
+    } else {
+      were_there.push_back(!unseen.empty() && (*removed)[next_unseen++] != 0);
+    }
+  }
+  return were_there;
+}
+
+Result<std::vector<std::uint8_t>> Arena::remove_at_daemon(std::span<const ObjectGeneration> shown,
+                                                          std::span<const IdBytes> unseen, os::Deadline deadline) {
+  auto removed = client_->remove_generations(shown, interrupt_check(), deadline);
+  if (removed.code() == Code::kVersionMismatch) {  // a daemon that an upgrade has not replaced yet
+    std::vector<IdBytes> ids;
+    for (const ObjectGeneration& object : shown)
+      ids.push_back(object.id);
+    removed = client_->remove(ids, interrupt_check(), deadline);
+  }
+  RETURN_IF_ERROR(removed.status());
+  ASSIGN_OR_RETURN(const auto others, client_->remove(unseen, interrupt_check(), deadline));
+  removed->insert(removed->end(), others.begin(), others.end());
+  return removed;
 }
 
 std::vector<ObjectDescription> Arena::list(const std::vector<IdBytes>& listed) {
@@ -301,7 +376,9 @@ std::vector<ObjectDescription> Arena::list(const std::vector<IdBytes>& listed) {
   std::vector<ObjectDescription> objects;
   for (const IdBytes& id : client_->ids()) {
     if (skipped.contains(id)) continue;
-    const Result<ObjectTree> tree = client_->tree(id, interrupt_check());
+    Result<ObjectTree> tree = client_->tree(id, interrupt_check());
+    while (tree.code() == Code::kTimeout && !interrupted_.load())
+      tree = client_->tree(id, interrupt_check());
     // What was deleted meanwhile is not listed.
     if (!tree.is_ok() || tree->tree != kPlasmaTree || tree->lengths.size() != 2) continue;
     ObjectDescription& object = objects.emplace_back();

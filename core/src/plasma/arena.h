@@ -43,8 +43,15 @@ struct Published {
   bool is_open = false;       // the store has not answered yet: to be published again, kUntilAnswered
 };
 
-// How long a publication waits for the store: the loop's thread not as long as its daemon stands still.
+// How long a request waits for the store's daemon. The loop's thread waits briefly, and not at all while the daemon is
+// silent; what was not answered (kTimeout) goes on in another thread, until it is.
 enum class Patience : std::uint8_t { kBrief, kUntilAnswered };
+
+// An object that is to be deleted. Without a generation, whatever has its ID: the directory did not show it.
+struct Doomed {
+  IdBytes id{};
+  std::optional<std::uint32_t> generation;
+};
 
 // An object of the store, brought in front of Plasma clients.
 struct Brought {
@@ -82,9 +89,9 @@ class Arena {
   [[nodiscard]] bool publishes_copies() const { return copies_ != nullptr; }
   [[nodiscard]] bool exists(const IdBytes& id) const;  // according to the directory, without asking the daemon
   // Asks the daemon for those that the directory does not show.
-  [[nodiscard]] Result<std::vector<bool>> exist(std::span<const IdBytes> ids);
+  [[nodiscard]] Result<std::vector<bool>> exist(std::span<const IdBytes> ids, Patience patience);
   [[nodiscard]] std::optional<std::uint32_t> generation(const IdBytes& id) const;  // according to the directory
-  [[nodiscard]] Result<StoredObject> find(const IdBytes& id);  // in memory only, without asking the daemon
+  [[nodiscard]] Result<StoredObject> find(const IdBytes& id);  // in memory only; asks the daemon only for its segment
   [[nodiscard]] Result<StoredObject> load(const IdBytes& id);  // from wherever it is, which may take long
   // Where the object is if it lies in an isolated segment of Plasma clients. Asks the daemon about a segment that is
   // not mapped here, but not again soon after it has refused it.
@@ -92,11 +99,16 @@ class Arena {
   void copy(const StoredObject& stored, const Extent& extent) const;
   // A copy, for which it waits; or the object where it is, if there is no memory for one and the daemon lets it.
   [[nodiscard]] Result<Brought> bring(const StoredObject& stored);
-  [[nodiscard]] Result<std::vector<bool>> remove(std::span<const IdBytes> ids);
+  // Deletes them; false: it was not there. What was not answered may be done nevertheless, and is to be repeated, which
+  // deletes nothing that was put meanwhile: `is_repeated`. Only kUntilAnswered deletes what has no generation; kBrief
+  // says kTimeout if the store has such an object.
+  [[nodiscard]] Result<std::vector<bool>> remove(std::span<const Doomed> objects, Patience patience, bool is_repeated);
   // Plasma objects of the store that are not in `listed`.
   [[nodiscard]] std::vector<ObjectDescription> list(const std::vector<IdBytes>& listed);
 
   [[nodiscard]] bool is_connected() const { return client_->is_connected(); }
+  // The daemon has left a brief request without an answer, and has given none since.
+  [[nodiscard]] bool is_silent() const { return is_silent_.load(); }
   // Waits until the store answers again. kStoreUnavailable: it has ended, or another one is at its address.
   [[nodiscard]] Status reconnect();
   void interrupt() { interrupted_.store(true); }  // ends what waits in other threads
@@ -121,6 +133,12 @@ class Arena {
   void forget_old_numbers();  // requires mutex_
   [[nodiscard]] Result<Extent> lease(std::uint64_t bytes, std::uint32_t wait_ms);
   [[nodiscard]] Interrupt interrupt_check();
+  [[nodiscard]] os::Deadline deadline_of(Patience patience) const;
+  void note_answer(const Status& answer, Patience patience);  // of a request with deadline_of()
+  // Whether each was there, first the shown ones.
+  [[nodiscard]] Result<std::vector<std::uint8_t>> remove_at_daemon(std::span<const ObjectGeneration> shown,
+                                                                   std::span<const IdBytes> unseen,
+                                                                   os::Deadline deadline);
 
   const Options options_;
   std::shared_ptr<Client> client_;
@@ -128,6 +146,7 @@ class Arena {
   std::uint32_t session_ = 0;
   std::uint32_t copies_session_ = 0;
   std::atomic<bool> interrupted_ = false;
+  std::atomic<bool> is_silent_ = false;
   mutable std::mutex mutex_;
   // By segment and generation; guarded by mutex_. What a client calls the descriptor of a segment.
   std::map<std::pair<std::uint32_t, std::uint32_t>, Number> numbers_;

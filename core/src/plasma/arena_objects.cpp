@@ -31,19 +31,28 @@ bool ArenaObjects::make_room(std::uint64_t bytes, ClientKey client, bool may_evi
 
 std::uint64_t ArenaObjects::evict(std::span<const IdBytes> ids) {
   std::uint64_t bytes = 0;
-  std::vector<IdBytes> deleted;
+  std::vector<Doomed> deleted;
   for (const IdBytes& id : ids) {
     const Object& object = *table_->find(id);
     bytes += object.bytes();
-    if (strict_ && object.is_plasma) deleted.push_back(id);
+    if (strict_ && object.is_plasma) deleted.push_back({id, object.generation});
     table_->erase(id);
     notifications_->deleted(id);
   }
-  if (deleted.empty()) return bytes;
-  if (const auto removed = arena_->remove(deleted); !removed.is_ok()) {
-    log_warning("cannot delete ", count_of(deleted.size(), "evicted object"), ": ", removed.status().to_string());
-  }
+  if (!deleted.empty()) delete_from_store(std::move(deleted));
   return bytes;
+}
+
+void ArenaObjects::delete_from_store(std::vector<Doomed> objects) {
+  const auto report = [](const Status& removed, std::size_t count) {
+    if (!removed.is_ok()) log_warning("cannot delete ", count_of(count, "object"), ": ", removed.to_string());
+  };
+  const Status removed = arena_->remove(objects, Patience::kBrief, false).status();
+  if (removed.code() != Code::kTimeout) return report(removed, objects.size());
+  worker_->run(Lane::kAnswers, [report, objects = std::move(objects), arena = arena_]() -> StoreWorker::Completion {
+    const Status later = arena->remove(objects, Patience::kUntilAnswered, true).status();
+    return [report, later, count = objects.size()] { report(later, count); };
+  });
 }
 
 Object* ArenaObjects::usable(const IdBytes& id) {
@@ -93,14 +102,10 @@ bool ArenaObjects::release(ClientChannel& client, const IdBytes& id) {
 void ArenaObjects::unheld(const IdBytes& id, Object& object) {
   if (!object.is_sealed || !object.holders.empty()) return;
   if (object.is_deletion_wanted) {
-    const auto generation = arena_->generation(id);
-    if (generation && *generation != object.generation) {  // others deleted it, and put another: that one stays
-      table_->erase(id);
-      notifications_->deleted(id);
-      return;
-    }
-    if (remove(id) != Error::kOk) log_debug("object ", to_hex(id), " was deleted while its deletion was deferred");
-    return;
+    const Doomed doomed{id, object.generation};  // if others deleted it, and put another, that one stays
+    table_->erase(id);
+    notifications_->deleted(id);
+    return delete_from_store({doomed});
   }
   // The store can neither spill a copy nor give its memory to others, and has the original.
   if (!object.is_in_place && object.bytes() > 0) return table_->erase(id);
@@ -131,22 +136,17 @@ Status ArenaObjects::seal(const IdBytes& id, Object& object, Published published
   return Status::ok();
 }
 
-Error ArenaObjects::remove(const IdBytes& id) {
+ArenaObjects::Removal ArenaObjects::remove(const IdBytes& id) {
   Object* const object = table_->find(id);
   if (object != nullptr) {
     if (!object->is_sealed || !object->holders.empty()) {
       object->is_deletion_wanted = true;
-      return object->is_sealed ? Error::kObjectInUse : Error::kObjectNotSealed;
+      return {object->is_sealed ? Error::kObjectInUse : Error::kObjectNotSealed, {}};
     }
     table_->erase(id);
     notifications_->deleted(id);
   }
-  const auto removed = arena_->remove(std::span(&id, 1));
-  if (!removed.is_ok()) {
-    log_warning("cannot delete object ", to_hex(id), ": ", removed.status().to_string());
-    return Error::kObjectInUse;
-  }
-  return (*removed)[0] ? Error::kOk : Error::kObjectNonexistent;
+  return {Error::kOk, {id, arena_->generation(id)}};
 }
 
 void ArenaObjects::client_gone(ClientChannel& client) {

@@ -12,6 +12,7 @@
 #include "plasma/client_channel.h"
 #include "plasma/notifications.h"
 #include "plasma/object_table.h"
+#include "plasma/store_worker.h"
 
 namespace entrepot::plasma {
 
@@ -22,8 +23,8 @@ inline constexpr std::uint64_t kCopiedHereBytes = 1U << 20;  // more is copied b
 class ArenaObjects {
  public:
   // `strict`: what is evicted from the arena is deleted, as by Plasma; otherwise it is left to the store.
-  ArenaObjects(ObjectTable& table, Arena& arena, Notifications& notifications, bool strict)
-      : table_(&table), arena_(&arena), notifications_(&notifications), strict_(strict) {}
+  ArenaObjects(ObjectTable& table, Arena& arena, Notifications& notifications, StoreWorker& worker, bool strict)
+      : table_(&table), arena_(&arena), notifications_(&notifications), worker_(&worker), strict_(strict) {}
 
   [[nodiscard]] ObjectTable& table() { return *table_; }
   [[nodiscard]] Arena& arena() { return *arena_; }
@@ -42,7 +43,13 @@ class ArenaObjects {
 
   // An object that is complete was published: it is sealed here, too, unless that failed.
   [[nodiscard]] Status seal(const IdBytes& id, Object& object, Published published, std::string digest);
-  [[nodiscard]] Error remove(const IdBytes& id);
+  // What is to be deleted from the store; the object has left the arena. An error if it cannot be now: the deletion of
+  // what is held or being written is deferred.
+  struct Removal {
+    Error error = Error::kOk;
+    Doomed doomed;
+  };
+  [[nodiscard]] Removal remove(const IdBytes& id);
   void client_gone(ClientChannel& client);   // releases what it held, drops what it did not seal
   void drop_if_unneeded(const IdBytes& id);  // a copy that nobody holds
 
@@ -50,11 +57,13 @@ class ArenaObjects {
   [[nodiscard]] std::string debug_text() const;
 
  private:
-  void unheld(const IdBytes& id, Object& object);  // may erase it
+  void unheld(const IdBytes& id, Object& object);       // may erase it
+  void delete_from_store(std::vector<Doomed> objects);  // nobody waits for that
 
   ObjectTable* table_;
   Arena* arena_;
   Notifications* notifications_;
+  StoreWorker* worker_;
   const bool strict_;
 };
 

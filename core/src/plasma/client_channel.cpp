@@ -9,10 +9,14 @@ namespace entrepot::plasma {
 
 std::string ClientChannel::label() const { return name_.empty() ? label_ : concat(label_, " (", name_, ")"); }
 
-void ClientChannel::send(Bytes message) { output_.push_back({std::move(message), 0, nullptr}); }
+void ClientChannel::send(Bytes message) {
+  unsent_bytes_ += message.size();
+  output_.push_back({std::move(message), 0, nullptr});
+}
 
 void ClientChannel::send_segment(std::int32_t segment, std::shared_ptr<const UniqueFd> descriptor) {
   if (!known_segments_.insert(segment).second) return;
+  unsent_bytes_ += 1;
   output_.push_back({Bytes(1, 0), 0, std::move(descriptor)});
 }
 
@@ -25,6 +29,7 @@ bool ClientChannel::flush() {
     if (!sent.is_ok()) return false;
     if (sent->would_block) return true;
     next.sent += sent->bytes;
+    unsent_bytes_ -= sent->bytes;
     if (next.sent == next.bytes.size()) output_.pop_front();
   }
   return true;

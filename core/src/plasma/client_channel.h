@@ -41,6 +41,7 @@ class ClientChannel {
   // Sends what the socket takes. False: the client is gone.
   [[nodiscard]] bool flush();
   [[nodiscard]] bool is_sending() const { return !output_.empty(); }
+  [[nodiscard]] std::uint64_t unsent_bytes() const { return unsent_bytes_; }
 
   [[nodiscard]] bool is_busy() const { return is_busy_; }
   void set_busy(bool busy) { is_busy_ = busy; }
@@ -67,6 +68,7 @@ class ClientChannel {
   const std::string label_;
   std::string name_;
   std::deque<Output> output_;
+  std::uint64_t unsent_bytes_ = 0;
   std::unordered_set<std::int32_t> known_segments_;
   bool is_busy_ = false;
   bool is_served_ = false;

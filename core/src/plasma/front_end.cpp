@@ -51,8 +51,8 @@ FrontEnd::FrontEnd(const Options& options, os::Poller poller, Sockets sockets, s
       arena_(std::move(arena)),
       table_(options.capacity_bytes),
       notifications_(loop_),
-      objects_(table_, *arena_, notifications_, options.strict),
       worker_(std::move(worker)),
+      objects_(table_, *arena_, notifications_, *worker_, options.strict),
       gets_({loop_, objects_, *worker_, [this](ClientKey key) { return channel(key); },
              [this](ClientChannel& client) { go_on(client); }}),
       requests_({objects_, gets_, *worker_, notifications_, [this](ClientKey key) { return channel(key); },
@@ -85,12 +85,12 @@ Status FrontEnd::watch_all() {
   return Status::ok();
 }
 
-// A store that ends while nobody asks for anything is noticed too.
+// A store that ends while nobody asks for anything is noticed, too, and that a silent daemon answers again.
 void FrontEnd::look_at_store(std::uint64_t now_ns) {
   store_timer_.arm(now_ns + kStoreLookNs);
-  if (is_reconnecting_ || arena_->is_connected()) return;
+  if (is_reconnecting_ || (arena_->is_connected() && !arena_->is_silent())) return;
   is_reconnecting_ = true;
-  worker_->run([this]() -> StoreWorker::Completion {
+  worker_->run(Lane::kAnswers, [this]() -> StoreWorker::Completion {
     return [this, reconnected = arena_->reconnect()] {
       is_reconnecting_ = false;
       if (reconnected.is_ok()) return;
@@ -109,6 +109,8 @@ Status FrontEnd::run() {
 Status FrontEnd::turn() {
   RETURN_IF_ERROR(loop_.dispatch());
   loop_.run_due();
+  while (keeps_much_)
+    limit_kept();
   if (!is_store_gone_) return Status::ok();
   return Status(Code::kStoreUnavailable,
                 concat("the store at ", options_.store_path, " has ended, and what Plasma clients hold with it"));
@@ -163,24 +165,24 @@ void FrontEnd::on_event(ClientKey key, const os::Ready& ready) {
   }
   if (!*read) return remove(key);
   loop_.expect_event();  // Plasma's calls are a few requests each
-  const bool is_long = client.reader().buffered_bytes() > kShortMessageBytes;
+  if (client.reader().buffered_bytes() > kShortMessageBytes) keeps_much_ = true;
   go_on(client);
-  if (is_long) limit_unhandled();
 }
 
-void FrontEnd::limit_unhandled() {
+void FrontEnd::limit_kept() {
+  if (!std::exchange(keeps_much_, false)) return;
+  const auto kept_for = [](ClientChannel& client) { return client.reader().buffered_bytes() + client.unsent_bytes(); };
   std::uint64_t bytes = 0;
   ClientChannel* largest = nullptr;
   for (const auto& [key, client] : clients_) {
-    const std::uint64_t buffered = client->reader().buffered_bytes();
-    bytes += buffered;
-    if (largest == nullptr || buffered > largest->reader().buffered_bytes()) largest = client.get();
+    bytes += kept_for(*client);
+    if (largest == nullptr || kept_for(*client) > kept_for(*largest)) largest = client.get();
   }
   if (bytes <= max_body_bytes()) return;
-  cut_off(*largest,
-          Status(Code::kInvalidArgument,
-                 concat("clients have sent ", format_bytes(bytes), " of messages that could not be handled yet, of ",
-                        "which it has ", format_bytes(largest->reader().buffered_bytes()))));
+  keeps_much_ = true;  // one may not be enough
+  cut_off(*largest, Status(Code::kInvalidArgument,
+                           concat(format_bytes(bytes), " of messages that could not be handled yet, and of replies ",
+                                  "that are not read, wait, of which it has ", format_bytes(kept_for(*largest)))));
 }
 
 void FrontEnd::go_on(ClientChannel& client) {
@@ -216,6 +218,7 @@ Status FrontEnd::serve(ClientChannel& client) {
 }
 
 void FrontEnd::settle(ClientChannel& client) {
+  if (client.unsent_bytes() > kShortMessageBytes) keeps_much_ = true;
   if (const Status watched = client.update_watch(); !watched.is_ok()) cut_off(client, watched);
 }
 

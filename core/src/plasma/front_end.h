@@ -23,10 +23,10 @@ namespace entrepot::plasma {
 // Guarded by the thread that runs it.
 class FrontEnd {
  public:
-  static constexpr int kThreads = 3;
+  static constexpr int kThreads = 3;  // for each of the worker's lanes
   using Channels = std::unordered_map<ClientKey, std::unique_ptr<ClientChannel>>;
 
-  // Connects to the store and listens. `threads`: of the worker; 0: the loop's thread does everything itself.
+  // Connects to the store and listens. `threads`: of each of the worker's lanes; 0: the loop's thread does everything itself.
   [[nodiscard]] static Result<std::unique_ptr<FrontEnd>> start(const Options& options, int threads = kThreads);
   ~FrontEnd();
   FrontEnd(const FrontEnd&) = delete;
@@ -59,8 +59,9 @@ class FrontEnd {
   void settle(ClientChannel& client);                 // sends what it can, and waits for the right events
   void refuse_entrepot(ClientChannel& client, std::uint64_t request) const;
   void cut_off(ClientChannel& client, const Status& reason);
-  // Of what clients have sent and could not be handled yet, together, as much is kept as one message may be long.
-  void limit_unhandled();
+  // Of what clients have sent and could not be handled yet, and of replies that they do not read, together, as much is
+  // kept as one message may be long.
+  void limit_kept();
   void remove(ClientKey key);
   [[nodiscard]] ClientChannel* channel(ClientKey key);
   [[nodiscard]] std::uint64_t max_body_bytes() const;
@@ -74,8 +75,8 @@ class FrontEnd {
   std::unique_ptr<Arena> arena_;
   ObjectTable table_;
   Notifications notifications_;
-  ArenaObjects objects_;
   std::unique_ptr<StoreWorker> worker_;
+  ArenaObjects objects_;
   GetRequests gets_;
   Requests requests_;
   ClientKey next_key_ = 1;
@@ -83,6 +84,7 @@ class FrontEnd {
   bool ends_ = false;
   bool is_reconnecting_ = false;
   bool is_store_gone_ = false;
+  bool keeps_much_ = false;     // of a client: limit_kept() is due
   bool cannot_accept_ = false;  // for lack of descriptors; it was logged
   EventLoop::Watch listening_watch_;
   EventLoop::Watch signals_watch_;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::uint64_t kLookNs = 5 * kNsPerMs;  // between two looks into the directory
 constexpr std::uint64_t kLookShare = 20;         // of this thread's time at most, if much is waited for
+constexpr std::uint64_t kMinRetryPauseNs = 200 * kNsPerMs;
+constexpr std::uint64_t kMaxRetryPauseNs = 3'200 * kNsPerMs;
 constexpr std::uint64_t kMaxTimeoutMs = 1ULL << 40;
 
 }  // namespace
@@ -32,11 +34,15 @@ void GetRequests::begin(ClientChannel& client, GetRequest request) {
     (parts_.objects.arena().exists(id) ? shown : unknown).push_back(id);
   }
   if (!unknown.empty()) {  // a miss in the directory is not final
-    const Result<std::vector<bool>> exist = parts_.objects.arena().exist(unknown);
+    const Result<std::vector<bool>> exist = parts_.objects.arena().exist(unknown, Patience::kBrief);
     for (std::size_t i = 0; exist.is_ok() && i < unknown.size(); ++i) {
       if ((*exist)[i]) shown.push_back(unknown[i]);
     }
-    if (!exist.is_ok()) log_warning("cannot look for objects in the store: ", exist.status().to_string());
+    if (exist.code() == Code::kTimeout) {
+      waiting.unasked.insert(unknown.begin(), unknown.end());
+    } else if (!exist.is_ok()) {
+      log_warning("cannot look for objects in the store: ", exist.status().to_string());
+    }
   }
   waiting.waits_for_fetches = request.timeout_ms == 0;
   if (request.timeout_ms > 0) {
@@ -47,6 +53,7 @@ void GetRequests::begin(ClientChannel& client, GetRequest request) {
   for (const IdBytes& id : shown)
     fetch(id);
   answer_if_complete(key);
+  ask();
   if (!waiting_.empty()) look_timer_.arm_if_idle(os::monotonic_ns() + kLookNs);
 }
 
@@ -63,8 +70,10 @@ void GetRequests::answer_if_complete(ClientKey client, bool is_late) {
   if (match == waiting_.end()) return;
   Waiting& waiting = match->second;
   const auto is_fetching = [this](const IdBytes& id) { return fetching_.contains(id); };
-  const bool is_complete = waiting.missing.empty() || is_late ||
-                           (waiting.waits_for_fetches && std::ranges::none_of(waiting.missing, is_fetching));
+  // Without a time-out, it waits for what is being brought, but not for a daemon that stands still.
+  const bool is_over = waiting.waits_for_fetches &&
+                       (parts_.objects.arena().is_silent() || std::ranges::none_of(waiting.missing, is_fetching));
+  const bool is_complete = waiting.missing.empty() || is_late || is_over;
   if (!is_complete) return;
   ClientChannel* const channel = parts_.channel(client);
   std::vector<ObjectPlace> places;
@@ -96,12 +105,18 @@ void GetRequests::available(const IdBytes& id) {
 void GetRequests::look() {
   const std::uint64_t began = os::monotonic_ns();
   std::vector<IdBytes> shown;
+  decltype(retries_) retries;  // those that are still waited for
   for (const auto& [key, waiting] : waiting_) {
     for (const IdBytes& id : waiting.missing) {
+      const auto retry = retries_.find(id);
+      const bool is_retried = retry != retries_.end();
+      if (is_retried) retries.insert(*retry);
       if (fetching_.contains(id) || waiting.unusable.contains(id)) continue;
-      if (parts_.objects.table().find(id) == nullptr && parts_.objects.arena().exists(id)) shown.push_back(id);
+      const bool is_due = is_retried ? retry->second.again_ns <= began : parts_.objects.arena().exists(id);
+      if (is_due && parts_.objects.table().find(id) == nullptr) shown.push_back(id);
     }
   }
+  retries_ = std::move(retries);
   for (const IdBytes& id : shown)
     fetch(id);
   if (waiting_.empty()) return;
@@ -109,42 +124,78 @@ void GetRequests::look() {
   look_timer_.arm(now + std::max(kLookNs, (now - began) * kLookShare));
 }
 
+void GetRequests::ask() {
+  if (is_asking_) return;
+  std::unordered_set<IdBytes, IdHash> unasked;
+  for (auto& [key, waiting] : waiting_)
+    unasked.merge(std::exchange(waiting.unasked, {}));
+  if (unasked.empty()) return;
+  is_asking_ = true;
+  parts_.worker.run(Lane::kAnswers,
+                    [this, ids = std::vector(unasked.begin(), unasked.end()),
+                     &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
+                      return [this, ids, exist = arena.exist(ids, Patience::kUntilAnswered)] { answered(ids, exist); };
+                    });
+}
+
+void GetRequests::answered(const std::vector<IdBytes>& ids, const Result<std::vector<bool>>& exist) {
+  is_asking_ = false;
+  if (!exist.is_ok()) log_warning("cannot look for objects in the store: ", exist.status().to_string());
+  for (std::size_t i = 0; exist.is_ok() && i < ids.size(); ++i) {
+    const auto is_waiting = [&](const auto& entry) { return entry.second.missing.contains(ids[i]); };
+    if (!(*exist)[i] || parts_.objects.table().find(ids[i]) != nullptr) continue;
+    if (std::ranges::any_of(waiting_, is_waiting)) fetch(ids[i]);
+  }
+  ask();
+}
+
+GetRequests::Fetched GetRequests::outcome_of(const Status& failure) {
+  const Code code = failure.code();
+  if (code == Code::kObjectNotFound) return Fetched::kDone;
+  const bool may_be_had_later = failure.retryable() || code == Code::kStoreFull || code == Code::kTimeout;
+  return may_be_had_later ? Fetched::kLater : Fetched::kUnusable;
+}
+
 void GetRequests::fetch(const IdBytes& id) {
   if (!fetching_.insert(id).second) return;
   Result<StoredObject> stored = parts_.objects.arena().find(id);
   if (stored.is_ok() && stored->object) return place(id, stored.take());
-  parts_.worker.run([this, id, &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
+  parts_.worker.run(Lane::kObjects, [this, id, &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
     Result<StoredObject> loaded = arena.load(id);
     return [this, id, loaded = std::move(loaded)]() {
-      if (!loaded.is_ok() && loaded.code() != Code::kObjectNotFound) {
+      if (loaded.is_ok()) return place(id, *loaded);
+      if (loaded.code() != Code::kObjectNotFound) {
         log_warning("object ", to_hex(id), " cannot be read: ", loaded.status().to_string());
       }
-      place(id, loaded.is_ok() ? *loaded : StoredObject());
+      fetched(id, outcome_of(loaded.status()));
     };
   });
 }
 
 void GetRequests::place(const IdBytes& id, StoredObject stored) {
-  if (!stored.object) return fetched(id, false);
+  if (!stored.object) return fetched(id, Fetched::kUnusable);
   const Contents& contents = stored.contents;
   const std::uint64_t bytes = contents.data.size() + contents.metadata.size();
   // Created meanwhile by a Plasma client, or no room: it is looked for again as long as somebody waits.
-  if (parts_.objects.table().find(id) != nullptr || !parts_.objects.make_room(bytes, 0, true)) return fetched(id, true);
+  if (parts_.objects.table().find(id) != nullptr || !parts_.objects.make_room(bytes, 0, true)) {
+    return fetched(id, Fetched::kLater);
+  }
   if (auto extent = parts_.objects.arena().in_place(stored)) {
     add(id, stored, *std::move(extent), true);
-    return fetched(id, true);
+    return fetched(id, Fetched::kDone);
   }
   if (bytes > kCopiedHereBytes) return bring_in_background(id, std::move(stored));
   auto extent = parts_.objects.arena().lease_at_hand(bytes);
   if (!extent) return bring_in_background(id, std::move(stored));
   parts_.objects.arena().copy(stored, *extent);
   add(id, stored, *std::move(extent), false);
-  fetched(id, true);
+  fetched(id, Fetched::kDone);
 }
 
 void GetRequests::bring_in_background(const IdBytes& id, StoredObject stored) {
   add(id, stored, {}, false);  // takes its room, and is sealed when it is complete
   parts_.worker.run(
+      Lane::kObjects,
       [this, id, stored = std::move(stored), &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
         Result<Brought> brought = arena.bring(stored);
         return [this, id, brought = std::move(brought)]() {
@@ -157,7 +208,7 @@ void GetRequests::bring_in_background(const IdBytes& id, StoredObject stored) {
             log_warning("object ", to_hex(id), " cannot be brought into the arena: ", brought.status().to_string());
             parts_.objects.table().erase(id);
           }
-          fetched(id, brought.is_ok());
+          fetched(id, brought.is_ok() ? Fetched::kDone : outcome_of(brought.status()));
         };
       });
 }
@@ -176,12 +227,19 @@ void GetRequests::add(const IdBytes& id, const StoredObject& stored, Extent exte
   parts_.objects.table().add(id, std::move(object));
 }
 
-void GetRequests::fetched(const IdBytes& id, bool is_usable) {
+void GetRequests::fetched(const IdBytes& id, Fetched outcome) {
   fetching_.erase(id);
+  if (outcome == Fetched::kLater) {
+    Retry& retry = retries_[id];
+    retry.pause_ns = std::clamp(retry.pause_ns * 2, kMinRetryPauseNs, kMaxRetryPauseNs);
+    retry.again_ns = os::monotonic_ns() + retry.pause_ns;
+  } else {
+    retries_.erase(id);
+  }
   std::vector<ClientKey> clients;
   for (auto& [key, waiting] : waiting_) {
     if (!waiting.missing.contains(id)) continue;
-    if (!is_usable) waiting.unusable.insert(id);
+    if (outcome == Fetched::kUnusable) waiting.unusable.insert(id);
     clients.push_back(key);
   }
   available(id);

@@ -1,6 +1,8 @@
 #include "plasma/notifications.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "os/log.h"
@@ -9,7 +11,7 @@
 namespace entrepot::plasma {
 namespace {
 
-constexpr std::size_t kMaxWaitingBytes = 64U << 20;
+constexpr std::size_t kMaxWaitingBytes = 64U << 20;  // of all subscribers
 
 }  // namespace
 
@@ -21,12 +23,19 @@ Status Notifications::subscribe(UniqueFd socket, std::span<const ObjectDescripti
   ASSIGN_OR_RETURN(subscriber->watch,
                    loop_->watch(subscriber->socket.get(), Interest::kHangup, [this, key](const os::Ready& ready) {
                      const auto match = subscribers_.find(key);
-                     if (ready.hangup || !flush(*match->second)) subscribers_.erase(match);
+                     if (ready.hangup || !flush(*match->second)) end(match->first);
                    }));
   Subscriber& added = *subscriber;
   subscribers_.emplace(key, std::move(subscriber));
-  if (!existing.empty() && !add(added, sealed_notification(existing))) subscribers_.erase(key);
+  if (!existing.empty() && !add(added, std::make_shared<const Bytes>(sealed_notification(existing)))) end(key);
+  limit_waiting();
   return Status::ok();
+}
+
+void Notifications::end(std::uint64_t key) {
+  const auto match = subscribers_.find(key);
+  waiting_bytes_ -= match->second->waiting_bytes;
+  subscribers_.erase(match);
 }
 
 void Notifications::sealed(const ObjectDescription& object) {
@@ -37,17 +46,30 @@ void Notifications::deleted(const IdBytes& id) {
   if (!subscribers_.empty()) send_to_all(deleted_notification(id));
 }
 
-void Notifications::send_to_all(const Bytes& message) {
-  std::erase_if(subscribers_, [&](auto& entry) { return !add(*entry.second, message); });
+void Notifications::send_to_all(Bytes message) {
+  const auto shared = std::make_shared<const Bytes>(std::move(message));
+  std::vector<std::uint64_t> gone;
+  for (auto& [key, subscriber] : subscribers_) {
+    if (!add(*subscriber, shared)) gone.push_back(key);
+  }
+  for (const std::uint64_t key : gone)
+    end(key);
+  limit_waiting();
 }
 
-bool Notifications::add(Subscriber& subscriber, Bytes message) {
-  subscriber.waiting_bytes += message.size();
-  if (subscriber.waiting_bytes > kMaxWaitingBytes) {
-    log_warning("a Plasma client does not read its notifications: ", format_bytes(subscriber.waiting_bytes),
-                " wait for it; its subscription ends");
-    return false;
+void Notifications::limit_waiting() {
+  while (waiting_bytes_ > kMaxWaitingBytes) {
+    const auto most =
+        std::ranges::max_element(subscribers_, {}, [](const auto& entry) { return entry.second->waiting_bytes; });
+    log_warning("Plasma clients do not read their notifications: ", format_bytes(waiting_bytes_), " wait for them, of ",
+                "which ", format_bytes(most->second->waiting_bytes), " for one, whose subscription ends");
+    end(most->first);
   }
+}
+
+bool Notifications::add(Subscriber& subscriber, std::shared_ptr<const Bytes> message) {
+  subscriber.waiting_bytes += message->size();
+  waiting_bytes_ += message->size();
   const bool was_empty = subscriber.waiting.empty();
   subscriber.waiting.push_back(std::move(message));
   return !was_empty || flush(subscriber);
@@ -55,7 +77,7 @@ bool Notifications::add(Subscriber& subscriber, Bytes message) {
 
 bool Notifications::flush(Subscriber& subscriber) {
   while (!subscriber.waiting.empty()) {
-    const Bytes& first = subscriber.waiting.front();
+    const Bytes& first = *subscriber.waiting.front();
     const auto sent = os::send_some(subscriber.socket.get(), std::span(first).subspan(subscriber.sent_bytes));
     if (!sent.is_ok()) return false;
     if (sent->would_block) {
@@ -65,6 +87,7 @@ bool Notifications::flush(Subscriber& subscriber) {
     subscriber.sent_bytes += sent->bytes;
     if (subscriber.sent_bytes < first.size()) continue;
     subscriber.waiting_bytes -= first.size();
+    waiting_bytes_ -= first.size();
     subscriber.sent_bytes = 0;
     subscriber.waiting.pop_front();
   }

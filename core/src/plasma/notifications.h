@@ -31,20 +31,24 @@ class Notifications {
  private:
   struct Subscriber {
     UniqueFd socket;
-    std::deque<Bytes> waiting;
+    std::deque<std::shared_ptr<const Bytes>> waiting;
     std::size_t sent_bytes = 0;     // of the first one
     std::size_t waiting_bytes = 0;  // of all
     bool waits_to_write = false;
     EventLoop::Watch watch;  // ended before the socket
   };
 
-  void send_to_all(const Bytes& message);
+  void end(std::uint64_t key);
+  void send_to_all(Bytes message);
+  // What waits for all of them together is limited as for one: the one that has most waiting goes.
+  void limit_waiting();
   // False: the subscription has ended.
-  [[nodiscard]] bool add(Subscriber& subscriber, Bytes message);
+  [[nodiscard]] bool add(Subscriber& subscriber, std::shared_ptr<const Bytes> message);
   [[nodiscard]] bool flush(Subscriber& subscriber);
 
   EventLoop* loop_;
   std::uint64_t next_key_ = 1;
+  std::size_t waiting_bytes_ = 0;  // of all
   std::map<std::uint64_t, std::unique_ptr<Subscriber>> subscribers_;
 };
 

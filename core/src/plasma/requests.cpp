@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "client/copy.h"
 #include "os/clock.h"
 #include "os/log.h"
 
@@ -11,15 +10,6 @@ namespace entrepot::plasma {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 256;  // of a client, in log lines
-
-Error error_of(const Status& status) {
-  return status.code() == Code::kObjectExists ? Error::kObjectExists : Error::kOutOfMemory;
-}
-
-void fill(std::byte* to, const WholeObject& object) {
-  copy_payload(to, object.data.data(), object.data.size());
-  copy_payload(to + object.data.size(), object.metadata.data(), object.metadata.size());
-}
 
 }  // namespace
 
@@ -61,8 +51,8 @@ Status Requests::handle(ClientChannel& client, Message message) {
                     concat("it releases object ", to_hex(id), ", which it does not hold or has not sealed"));
     }
     case MessageType::kDeleteRequest: {
-      ASSIGN_OR_RETURN(const std::vector<IdBytes> ids, decode_delete(body));
-      remove(client, ids);
+      ASSIGN_OR_RETURN(std::vector<IdBytes> ids, decode_delete(body));
+      remove(client, std::move(ids));
       return Status::ok();
     }
     case MessageType::kContainsRequest: {
@@ -136,10 +126,12 @@ Status Requests::create(ClientChannel& client, const CreateRequest& request) {
     created(client.key(), request.id, *std::move(extent));
     return Status::ok();
   }
-  parts_.worker.run([this, key = client.key(), id = request.id, bytes, began_ns = os::monotonic_ns(),
+  parts_.worker.run(Lane::kMemory,
+                    [this, key = client.key(), id = request.id, bytes, began_ns = os::monotonic_ns(),
                      &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
-    return [this, key, id, extent = arena.lease_since(began_ns, bytes)]() { created(key, id, extent); };
-  });
+                      return
+                          [this, key, id, extent = arena.lease_since(began_ns, bytes)]() { created(key, id, extent); };
+                    });
   return Status::ok();
 }
 
@@ -158,122 +150,6 @@ void Requests::created(ClientKey key, const IdBytes& id, const Result<Extent>& e
     client->send(create_reply(id, {}, Error::kOutOfMemory));
   }
   parts_.answered(*client);
-}
-
-Status Requests::create_and_seal(ClientChannel& client, Batch batch) {
-  const auto& wanted = batch.request.objects;
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const WholeObject& object = wanted[i];
-    const Error error =
-        reserve(client, object.id, object.data.size(), object.metadata.size(), batch.request.evict_if_full);
-    if (error == Error::kOk) {
-      bytes += object.data.size() + object.metadata.size();
-      continue;
-    }
-    drop(client, batch, i);
-    client.send(batch.is_batch ? create_and_seal_batch_reply(error) : create_and_seal_reply(error));
-    return Status::ok();
-  }
-  client.set_busy(true);
-  std::vector<Extent> extents;
-  while (bytes <= kCopiedHereBytes && extents.size() < wanted.size()) {
-    const WholeObject& object = wanted[extents.size()];
-    auto extent = parts_.objects.arena().lease_at_hand(object.data.size() + object.metadata.size());
-    if (!extent) break;
-    fill(parts_.objects.arena().address(*extent), object);
-    extents.push_back(*std::move(extent));
-  }
-  const bool are_filled = extents.size() == wanted.size();
-  const auto shared = std::make_shared<const Batch>(std::move(batch));
-  if (are_filled) {
-    publish(client, shared, std::move(extents));
-    return Status::ok();
-  }
-  extents.clear();
-  parts_.worker.run([this, key = client.key(), shared, began_ns = os::monotonic_ns(),
-                     &arena = parts_.objects.arena()]() -> StoreWorker::Completion {
-    std::vector<Extent> filled;
-    for (const WholeObject& object : shared->request.objects) {
-      auto extent = arena.lease_since(began_ns, object.data.size() + object.metadata.size());
-      if (!extent.is_ok()) {
-        log_warning("no memory for a Plasma client: ", extent.status().to_string());
-        break;
-      }
-      fill(arena.address(*extent), object);
-      filled.push_back(extent.take());
-    }
-    return [this, key, shared, filled = std::move(filled)]() {
-      if (ClientChannel* const channel = parts_.channel(key)) publish(*channel, shared, filled);
-    };
-  });
-  return Status::ok();
-}
-
-void Requests::publish(ClientChannel& client, std::shared_ptr<const Batch> batch, std::vector<Extent> extents) {
-  Arena& arena = parts_.objects.arena();
-  std::vector<Published> published;
-  if (!arena.publishes_copies()) {
-    publish_rest(arena, *batch, extents, published, Patience::kBrief);
-    if (published.empty() || !published.back().is_open) return end_batch(client, *batch, extents, published);
-  }
-  parts_.worker.run([this, key = client.key(), batch = std::move(batch), extents = std::move(extents),
-                     published = std::move(published), &arena]() mutable -> StoreWorker::Completion {
-    publish_rest(arena, *batch, extents, published, Patience::kUntilAnswered);
-    return [this, key, batch, extents, published = std::move(published)]() {
-      if (ClientChannel* const channel = parts_.channel(key)) end_batch(*channel, *batch, extents, published);
-    };
-  });
-}
-
-// Goes on behind what is published, until the first one that cannot be, or is open. The extents hold the bytes; there
-// are fewer than objects if there was no memory for more, and then none is published.
-void Requests::publish_rest(Arena& arena, const Batch& batch, const std::vector<Extent>& extents,
-                            std::vector<Published>& published, Patience patience) {
-  const auto& wanted = batch.request.objects;
-  if (extents.size() != wanted.size()) return;
-  if (!published.empty() && published.back().is_open) published.pop_back();
-  while (published.size() < wanted.size() && (published.empty() || published.back().status.is_ok())) {
-    const WholeObject& object = wanted[published.size()];
-    published.push_back(
-        arena.publish(object.id, extents[published.size()], object.data.size(), object.metadata.size(), patience));
-  }
-}
-
-void Requests::end_batch(ClientChannel& client, const Batch& batch, const std::vector<Extent>& extents,
-                         const std::vector<Published>& published) {
-  const auto& wanted = batch.request.objects;
-  Error error = extents.size() == wanted.size() ? Error::kOk : Error::kOutOfMemory;
-  std::size_t sealed = 0;
-  for (; sealed < published.size(); ++sealed) {
-    const WholeObject& object = wanted[sealed];
-    Object& added = *parts_.objects.table().find(object.id);
-    added.extent = extents[sealed];
-    const Status status = parts_.objects.seal(object.id, added, published[sealed], std::string(object.digest));
-    if (status.is_ok()) continue;
-    log_warning("object ", to_hex(object.id), " of a Plasma client cannot be sealed: ", status.to_string());
-    error = error_of(status);
-    break;
-  }
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (i < sealed) {
-      static_cast<void>(parts_.objects.release(client, wanted[i].id));
-    } else {
-      client.held.erase(wanted[i].id);
-      parts_.objects.table().erase(wanted[i].id);
-    }
-  }
-  client.send(batch.is_batch ? create_and_seal_batch_reply(error) : create_and_seal_reply(error));
-  for (std::size_t i = 0; i < sealed; ++i)
-    parts_.gets.available(wanted[i].id);
-  parts_.answered(client);
-}
-
-void Requests::drop(ClientChannel& client, const Batch& batch, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    client.held.erase(batch.request.objects[i].id);
-    parts_.objects.table().erase(batch.request.objects[i].id);
-  }
 }
 
 Status Requests::seal(ClientChannel& client, SealRequest request) {
@@ -299,16 +175,19 @@ Status Requests::seal(ClientChannel& client, SealRequest request) {
   }
   // A copy waits for memory, and a daemon that stands still for whoever lets it go on.
   client.set_busy(true);
-  parts_.worker.run([this, key = client.key(), request = std::move(request), extent = object->extent, data_bytes,
+  const Lane lane = arena.publishes_copies() ? Lane::kMemory : Lane::kAnswers;
+  parts_.worker.run(lane,
+                    [this, key = client.key(), request = std::move(request), extent = object->extent, data_bytes,
                      metadata_bytes, &arena]() -> StoreWorker::Completion {
-    Published published = arena.publish(request.id, extent, data_bytes, metadata_bytes, Patience::kUntilAnswered);
-    return [this, key, request, published = std::move(published)]() {
-      ClientChannel* const channel = parts_.channel(key);
-      if (channel == nullptr) return;  // and the object is not here any more, only in the store
-      end_seal(*channel, *parts_.objects.table().find(request.id), request, published);
-      parts_.answered(*channel);
-    };
-  });
+                      Published published =
+                          arena.publish(request.id, extent, data_bytes, metadata_bytes, Patience::kUntilAnswered);
+                      return [this, key, request, published = std::move(published)]() {
+                        ClientChannel* const channel = parts_.channel(key);
+                        if (channel == nullptr) return;  // and the object is not here any more, only in the store
+                        end_seal(*channel, *parts_.objects.table().find(request.id), request, published);
+                        parts_.answered(*channel);
+                      };
+                    });
   return Status::ok();
 }
 
@@ -332,21 +211,63 @@ Status Requests::abort(ClientChannel& client, const IdBytes& id) {
   return Status::ok();
 }
 
-void Requests::remove(ClientChannel& client, const std::vector<IdBytes>& ids) {
-  std::vector<Error> errors;
-  errors.reserve(ids.size());
-  for (const IdBytes& id : ids)
-    errors.push_back(parts_.objects.remove(id));
-  client.send(delete_reply(ids, errors));
+void Requests::remove(ClientChannel& client, std::vector<IdBytes> ids) {
+  Deletion deletion;
+  for (const IdBytes& id : ids) {
+    const auto [error, doomed] = parts_.objects.remove(id);
+    deletion.errors.push_back(error);
+    if (error == Error::kOk) deletion.doomed.push_back(doomed);
+  }
+  deletion.ids = std::move(ids);
+  Arena& arena = parts_.objects.arena();
+  const auto removed = arena.remove(deletion.doomed, Patience::kBrief, false);
+  if (removed.code() != Code::kTimeout) return end_deletion(client, deletion, removed);
+  client.set_busy(true);
+  parts_.worker.run(
+      Lane::kAnswers, [this, key = client.key(), deletion = std::move(deletion), &arena]() -> StoreWorker::Completion {
+        return [this, key, deletion, later = arena.remove(deletion.doomed, Patience::kUntilAnswered, true)] {
+          ClientChannel* const channel = parts_.channel(key);
+          if (channel == nullptr) return;
+          end_deletion(*channel, deletion, later);
+          parts_.answered(*channel);
+        };
+      });
+}
+
+void Requests::end_deletion(ClientChannel& client, const Deletion& deletion, const Result<std::vector<bool>>& removed) {
+  std::vector<Error> errors = deletion.errors;
+  std::size_t next = 0;
+  for (Error& error : errors) {
+    if (error != Error::kOk) continue;
+    // The store has ended, or cannot record what it has deleted; its message says which.
+    error = !removed.is_ok() ? Error::kObjectInUse : (*removed)[next++] ? Error::kOk : Error::kObjectNonexistent;
+  }
+  if (!removed.is_ok()) {
+    log_warning("cannot delete ", count_of(deletion.doomed.size(), "object"),
+                " of a Plasma client: ", removed.status().to_string());
+  }
+  client.send(delete_reply(deletion.ids, errors));
 }
 
 void Requests::contains(ClientChannel& client, const IdBytes& id) {
-  bool is_present = parts_.objects.is_present(id);
-  if (!is_present && parts_.objects.table().find(id) == nullptr) {  // a miss in the directory is not final
-    const Result<std::vector<bool>> exist = parts_.objects.arena().exist(std::span(&id, 1));
-    is_present = exist.is_ok() && (*exist)[0];
-  }
-  client.send(contains_reply(id, is_present));
+  Arena& arena = parts_.objects.arena();
+  const bool is_present = parts_.objects.is_present(id);
+  if (is_present || parts_.objects.table().find(id) != nullptr) return client.send(contains_reply(id, is_present));
+  const auto reply = [id](ClientChannel& to, const Result<std::vector<bool>>& exist) {
+    if (!exist.is_ok()) log_warning("cannot look for object ", to_hex(id), ": ", exist.status().to_string());
+    to.send(contains_reply(id, exist.is_ok() && (*exist)[0]));
+  };
+  const auto exist = arena.exist(std::span(&id, 1), Patience::kBrief);  // a miss in the directory is not final
+  if (exist.code() != Code::kTimeout) return reply(client, exist);
+  client.set_busy(true);
+  parts_.worker.run(Lane::kAnswers, [this, key = client.key(), id, reply, &arena]() -> StoreWorker::Completion {
+    return [this, key, reply, later = arena.exist(std::span(&id, 1), Patience::kUntilAnswered)] {
+      ClientChannel* const channel = parts_.channel(key);
+      if (channel == nullptr) return;
+      reply(*channel, later);
+      parts_.answered(*channel);
+    };
+  });
 }
 
 void Requests::list(ClientChannel& client) {
@@ -356,17 +277,18 @@ void Requests::list(ClientChannel& client) {
   listed.reserve(here.size());
   for (const ObjectDescription& object : here)
     listed.push_back(object.id);
-  parts_.worker.run([this, key = client.key(), here = std::move(here), listed = std::move(listed),
+  parts_.worker.run(Lane::kAnswers,
+                    [this, key = client.key(), here = std::move(here), listed = std::move(listed),
                      &arena = parts_.objects.arena()]() mutable -> StoreWorker::Completion {
-    const std::vector<ObjectDescription> elsewhere = arena.list(listed);
-    here.insert(here.end(), elsewhere.begin(), elsewhere.end());
-    return [this, key, reply = list_reply(here)]() {
-      ClientChannel* const channel = parts_.channel(key);
-      if (channel == nullptr) return;
-      channel->send(reply);
-      parts_.answered(*channel);
-    };
-  });
+                      const std::vector<ObjectDescription> elsewhere = arena.list(listed);
+                      here.insert(here.end(), elsewhere.begin(), elsewhere.end());
+                      return [this, key, reply = list_reply(here)]() {
+                        ClientChannel* const channel = parts_.channel(key);
+                        if (channel == nullptr) return;
+                        channel->send(reply);
+                        parts_.answered(*channel);
+                      };
+                    });
 }
 
 void Requests::set_options(ClientChannel& client, const SetOptionsRequest& request) {

@@ -16,6 +16,11 @@
 
 namespace entrepot::plasma {
 
+// The code of a seal that failed.
+[[nodiscard]] inline Error error_of(const Status& status) {
+  return status.code() == Code::kObjectExists ? Error::kObjectExists : Error::kOutOfMemory;
+}
+
 // Guarded by the front end's thread.
 class Requests {
  public:
@@ -43,6 +48,7 @@ class Requests {
 
   [[nodiscard]] Status create(ClientChannel& client, const CreateRequest& request);
   void created(ClientKey client, const IdBytes& id, const Result<Extent>& extent);
+  // --- whole_objects.cpp
   [[nodiscard]] Status create_and_seal(ClientChannel& client, Batch batch);
   void publish(ClientChannel& client, std::shared_ptr<const Batch> batch, std::vector<Extent> extents);
   static void publish_rest(Arena& arena, const Batch& batch, const std::vector<Extent>& extents,
@@ -50,10 +56,18 @@ class Requests {
   void end_batch(ClientChannel& client, const Batch& batch, const std::vector<Extent>& extents,
                  const std::vector<Published>& published);
   void drop(ClientChannel& client, const Batch& batch, std::size_t count);
+
+  // --- requests.cpp
   [[nodiscard]] Status seal(ClientChannel& client, SealRequest request);
   void end_seal(ClientChannel& client, Object& object, const SealRequest& request, Published published);
   [[nodiscard]] Status abort(ClientChannel& client, const IdBytes& id);
-  void remove(ClientChannel& client, const std::vector<IdBytes>& ids);
+  struct Deletion {
+    std::vector<IdBytes> ids;
+    std::vector<Error> errors;   // by ID, of those that are not to be deleted now
+    std::vector<Doomed> doomed;  // the others
+  };
+  void remove(ClientChannel& client, std::vector<IdBytes> ids);
+  static void end_deletion(ClientChannel& client, const Deletion& deletion, const Result<std::vector<bool>>& removed);
   void contains(ClientChannel& client, const IdBytes& id);
   void list(ClientChannel& client);
   void set_options(ClientChannel& client, const SetOptionsRequest& request);

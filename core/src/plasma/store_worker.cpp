@@ -1,5 +1,6 @@
 #include "plasma/store_worker.h"
 
+#include <iterator>
 #include <utility>
 
 #include "os/events.h"
@@ -10,10 +11,12 @@ namespace entrepot::plasma {
 Result<std::unique_ptr<StoreWorker>> StoreWorker::start(int threads) {
   ASSIGN_OR_RETURN(UniqueFd event, os::create_event_fd());
   std::unique_ptr<StoreWorker> worker(new StoreWorker(std::move(event)));
-  for (int i = 0; i < threads; ++i) {
-    ASSIGN_OR_RETURN(std::thread thread,
-                     os::start_thread("a thread for requests to the store", [self = worker.get()] { self->work(); }));
-    worker->threads_.push_back(std::move(thread));
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    for (int i = 0; i < threads; ++i) {
+      ASSIGN_OR_RETURN(std::thread thread, os::start_thread("a thread for requests to the store",
+                                                            [self = worker.get(), lane] { self->work(lane); }));
+      worker->threads_.push_back(std::move(thread));
+    }
   }
   return worker;
 }
@@ -23,29 +26,32 @@ StoreWorker::~StoreWorker() {
     const std::lock_guard lock(mutex_);
     ending_ = true;
   }
-  added_.notify_all();
+  for (std::condition_variable& added : added_)
+    added.notify_all();
   for (std::thread& thread : threads_)
     thread.join();
 }
 
-void StoreWorker::run(Job job) {
+void StoreWorker::run(Lane lane, Job job) {
+  const auto number = static_cast<std::size_t>(lane);
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
+    jobs_.at(number).push_back(std::move(job));
   }
   if (threads_.empty()) return os::signal_event(event_.get());
-  added_.notify_one();
+  added_.at(number).notify_one();
 }
 
-void StoreWorker::work() {
+void StoreWorker::work(std::size_t lane) {
+  std::deque<Job>& jobs = jobs_.at(lane);
   while (true) {
     Job job;
     {
       std::unique_lock lock(mutex_);
-      added_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
+      added_.at(lane).wait(lock, [&] { return ending_ || !jobs.empty(); });
       if (ending_) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
+      job = std::move(jobs.front());
+      jobs.pop_front();
     }
     Completion completion = job();
     job = nullptr;  // what it holds ends here
@@ -61,7 +67,10 @@ void StoreWorker::work_here() {
   std::deque<Job> jobs;
   {
     const std::lock_guard lock(mutex_);
-    jobs.swap(jobs_);
+    for (std::deque<Job>& lane : jobs_) {
+      jobs.insert(jobs.end(), std::make_move_iterator(lane.begin()), std::make_move_iterator(lane.end()));
+      lane.clear();
+    }
   }
   for (Job& job : jobs) {
     Completion completion = std::exchange(job, nullptr)();

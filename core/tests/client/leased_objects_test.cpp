@@ -40,14 +40,14 @@ TEST_F(LeasedObjects, ARangeWhoseSealIsOfUnknownOutcomeIsNeverGivenOutAgain) {
   EXPECT_FALSE(sealed.is_leased);
 
   // The daemon has received the request, and seals the object once it goes on.
-  ASSERT_TRUE(eventually([&] { return client->find(kA).take() != nullptr; }));
+  ASSERT_TRUE(eventually([&] { return client->find(kA, os::Deadline::never()).take() != nullptr; }));
   client->return_lease(range);  // as if it were still leased
   for (int i = 0; i < 50; ++i) {
     const LeasedRange other = client->lease(kRangeBytes, 64, kLeaseMs, {}).take();
     EXPECT_NE(other.data(), range.data());
     std::memset(other.data(), 0, kRangeBytes);
   }
-  const auto stored = client->find(kA).take();
+  const auto stored = client->find(kA, os::Deadline::never()).take();
   const auto expected = pattern(kRangeBytes, 1);
   ASSERT_EQ(stored->buffers().size(), 1U);
   EXPECT_EQ(std::memcmp(stored->buffers()[0].data, expected.data(), kRangeBytes), 0);
