@@ -10,24 +10,22 @@ everything stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from entrepot import garbage
 from entrepot.ids import ObjectID
-from entrepot.inventory import everything
-from entrepot_io.sessions import run_session
 
 from entrepot_airflow.compat.database import database_session
-from entrepot_airflow.compat.run_records import lock_run, referenced_ids
+from entrepot_airflow.compat.run_records import lock_run
 from entrepot_airflow.lifetime.decisions import ENDED, Decision, Run, RunRecord
-from entrepot_airflow.lifetime.judgement import ORCHESTRATOR, judge_sessions, run_of
+from entrepot_airflow.lifetime.judgement import judge_sessions, run_of
+from entrepot_airflow.lifetime.orphans import OrphanSearch
 from entrepot_airflow.lifetime.rules import LifetimeRules
 
 if TYPE_CHECKING:
     from entrepot import Store
-    from entrepot.inventory import ObjectListing
     from sqlalchemy.orm import Session
 
 ORPHAN_SECONDS = 600.0  # after the end of a run; Airflow may still store the XCom of a task that it takes for dead
@@ -60,7 +58,9 @@ class Verdict:
     last_used: int
 
 
-def find(store: Store, scope: str, rules: LifetimeRules, *, only_known_dags: bool) -> list[Verdict]:
+def find(
+    store: Store, scope: str, rules: LifetimeRules, *, only_known_dags: bool, search: OrphanSearch | None = None
+) -> list[Verdict]:
     """Decide about everything of an installation in a store that nobody has open; removes nothing.
 
     Args:
@@ -68,64 +68,47 @@ def find(store: Store, scope: str, rules: LifetimeRules, *, only_known_dags: boo
         scope: of the installation.
         rules: of the installation.
         only_known_dags: as for :func:`judge_sessions`.
+        search: looks for values that no XCom refers to, as far as its limit allows; None: in all sessions.
 
     Raises:
         EntrepotError: the store does not answer.
         SQLAlchemyError: the database does not answer.
     """
-    unused = {name: used for name, used in garbage.unused_sessions(store, scope).items() if run_of(name) is not None}
+    unused = {
+        name: session
+        for name, session in garbage.unused_session_sizes(store, scope).items()
+        if run_of(name) is not None
+    }
     if not unused:
-        return []  # before the store is listed: the scheduler asks twice a minute
-    objects: dict[str, list[ObjectListing]] = {}
-    for listing in everything(store):
-        if listing.scope == scope and listing.session in unused:
-            objects.setdefault(listing.session, []).append(listing)
+        return []  # without a query to the database: the scheduler calls this twice a minute
+    if search is None:
+        search = OrphanSearch(None)
     with database_session(own=True) as database:
         decisions, records = judge_sessions(unused, rules, only_known_dags=only_known_dags, database=database)
-        verdicts: list[Verdict] = []
+        verdicts: dict[str, Verdict] = {}
+        ended: dict[str, Run] = {}
         for session, decision in sorted(decisions.items()):
-            run = run_of(session)
+            run, size = run_of(session), unused[session]
             assert run is not None
-            record, listed = records.get(run), objects.get(session, [])
-            size = sum(listing.nbytes for listing in listed)
-            verdicts.append(Verdict(session, decision, len(listed), size, None, "", run, record, unused[session]))
-            if not decision.remove and record is not None:
-                verdicts += _orphans(run, record, verdicts[-1], listed, database)
-    return verdicts
-
-
-def _orphans(
-    run: Run, record: RunRecord, of_session: Verdict, listed: Iterable[ObjectListing], database: Session
-) -> Iterator[Verdict]:
-    """The values of an ended run that no XCom refers to; other objects of its session are not Airflow's."""
-    if record.state not in ENDED or record.ended_for < ORPHAN_SECONDS:
-        return
-    values = [(listing, name) for listing in listed if (name := _name_of_xcom(listing, run)) is not None]
-    if not values:
-        return
-    referenced = referenced_ids(run, database)
-    for listing, name in values:
-        if str(listing.id) not in referenced:
-            yield Verdict(
-                of_session.session,
-                Decision(True, NO_XCOM),
-                1,
-                listing.nbytes,
-                listing.id,
-                name,
-                run,
-                record,
-                of_session.last_used,
+            record = records.get(run)
+            verdicts[session] = Verdict(
+                session, decision, size.objects, size.nbytes, None, "", run, record, size.last_used
             )
-
-
-def _name_of_xcom(listing: ObjectListing, run: Run) -> str | None:
-    """The name by which an object is the value of an XCom; None: it is something else, or has a second name."""
-    if len(listing.names) != 1:
-        return None
-    (name,) = listing.names
-    derived = ObjectID.derive(listing.scope, run_session(ORCHESTRATOR, *run), name)
-    return name if derived == listing.id and name.count("/") == 2 else None
+            has_ended = record is not None and record.state in ENDED and record.ended_for >= ORPHAN_SECONDS
+            if has_ended and not decision.remove:
+                ended[session] = run
+        orphans = [
+            replace(
+                verdicts[session],
+                decision=Decision(True, NO_XCOM),
+                objects=1,
+                nbytes=orphan.nbytes,
+                object=orphan.id,
+                name=orphan.names[0],
+            )
+            for session, orphan in search.find(store, scope, ended, database)
+        ]
+    return [*verdicts.values(), *orphans]
 
 
 def remove(store: Store, scope: str, verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[str]]:

@@ -120,6 +120,7 @@ RECONCILED = """
     from sqlalchemy import select
     import uuid
     from entrepot_airflow import reconciler
+    from entrepot_airflow.lifetime.orphans import OrphanSearch
 
     # The orphans' grace is a matter of arithmetic, and the clock of the database is not to be waited for.
     RULES = LifetimeRules(after_success=3600.0, after_failure=7200.0, keep_runs=1)
@@ -174,6 +175,7 @@ RECONCILED = """
     store_xcom(b"o" * 50_000, XComKey("etl", "killed", "newest", -1, "return_value"))
     with entrepot.connect(scope=SCOPE, session="airflow/etl/newest") as store:
         store.put(b"u" * 1000, name="mine/own/name")
+        store.put_many([b"m"] * 2500)
     from entrepot_io.connections import close_all
     close_all()
 
@@ -198,6 +200,18 @@ RECONCILED = """
     assert why["newest"].startswith("one of the newest 1 "), why
     assert why["running"] == "its DAG run is running", why
     assert left() == before, "a dry run removes nothing"
+
+    # A search with a limit gets to the same value, once in each of its rounds: four sessions of
+    # a page, and one of three pages.
+    search = OrphanSearch(1)
+    with entrepot.connect(scope=SCOPE) as store:
+        turns = [
+            [verdict.name for verdict in reconciler.find(store, SCOPE, RULES, only_known_dags=True, search=search)
+             if verdict.object is not None]
+            for _ in range(14)
+        ]
+    turn = turns.index(["etl/killed/return_value"])
+    assert turn < 7 and turns == [["etl/killed/return_value"] if at % 7 == turn else [] for at in range(14)], turns
 
     # What is opened, or whose run is cleared, after it was found is not removed.
     with entrepot.connect(scope=SCOPE) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from entrepot._cleanup import cleanup
@@ -12,7 +13,22 @@ from entrepot._daemon.settings import resolve
 if TYPE_CHECKING:
     from entrepot._store.store import Store
 
-__all__ = ["remove_session", "store_answers", "unused_sessions"]
+__all__ = ["UnusedSession", "remove_session", "store_answers", "unused_session_sizes", "unused_sessions"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedSession:
+    """A named session that nobody has open.
+
+    Attributes:
+        last_used: its last use, in nanoseconds since 1970, for :func:`remove_session`.
+        objects: number of objects in it.
+        nbytes: their payload in bytes, without small values stored inline in metadata.
+    """
+
+    last_used: int
+    objects: int
+    nbytes: int
 
 
 def store_answers(address: str | None) -> bool:
@@ -20,10 +36,15 @@ def store_answers(address: str | None) -> bool:
     return is_listening(resolve(address).address)
 
 
-def unused_sessions(store: Store, scope: str) -> dict[str, int]:
-    """Return a scope's named sessions that nobody has open, with their last use, for :func:`remove_session`."""
+def unused_session_sizes(store: Store, scope: str) -> dict[str, UnusedSession]:
+    """Return a scope's named sessions that nobody has open, by name, as the daemon reports them: lists no objects."""
     return {
-        session["session"]: session["last_used_unix_ns"]
+        session["session"]: UnusedSession(session["last_used_unix_ns"], session["objects"], session["nbytes"])
         for session in cleanup.list_sessions(store)
         if session["scope"] == scope and session["session"] and not session["opened_by"]
     }
+
+
+def unused_sessions(store: Store, scope: str) -> dict[str, int]:
+    """Return a scope's named sessions that nobody has open, with their last use, for :func:`remove_session`."""
+    return {name: session.last_used for name, session in unused_session_sizes(store, scope).items()}

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from entrepot._client.info import SessionInfo
-from entrepot._client.queries import all_sessions, iter_objects
+from entrepot._client.queries import all_sessions, iter_objects, list_page, session_number
 from entrepot._collections.members import members_of
 from entrepot._collections.metadata import summarize
 from entrepot.codec import inlined_bytes, unpack_tree
@@ -64,16 +64,40 @@ def everything(store: Store) -> Iterator[ObjectListing]:
         StoreUnavailable: the store cannot be reached.
     """
     raw, session = store._raw(), store._session_number  # pyright: ignore[reportPrivateUsage]
-    for record in iter_objects(raw, session, all_sessions=True):
-        yield ObjectListing(
-            ObjectID(record["id"]),
-            record["generation"],
-            record["nbytes"],
-            record["state"],
-            record["scope"],
-            record["session"],
-            tuple(record["names"]),
-        )
+    yield from map(_listing, iter_objects(raw, session, all_sessions=True))
+
+
+def page_of_session(
+    store: Store, scope: str, session: str, cursor: int = 0
+) -> tuple[list[ObjectListing], int | None]:
+    """Return up to 1000 objects of one session, and where the next page begins; None: this is the last.
+
+    The daemon passes over the objects of other sessions, which costs it far less than listing them.
+
+    Args:
+        store: any session of the store.
+        scope, session: the session to list.
+        cursor: where the page begins, as returned for the one before.
+
+    Raises:
+        ObjectNotFound: there is no such session.
+        StoreUnavailable: the store cannot be reached.
+    """
+    raw = store._raw()  # pyright: ignore[reportPrivateUsage]
+    records, following = list_page(raw, session_number(raw, scope, session), "*", cursor)
+    return [_listing(record) for record in records], following
+
+
+def _listing(record: dict[str, Any]) -> ObjectListing:
+    return ObjectListing(
+        ObjectID(record["id"]),
+        record["generation"],
+        record["nbytes"],
+        record["state"],
+        record["scope"],
+        record["session"],
+        tuple(record["names"]),
+    )
 
 
 def sessions(store: Store) -> list[SessionInfo]:

@@ -35,9 +35,19 @@ def iter_objects(
     """
     cursor: int | None = 0
     while cursor is not None:
-        page = json.loads(client.list(session, all_sessions, pattern, cursor, _LIST_PAGE))
-        yield from page["objects"]
-        cursor = page["next_cursor"]
+        objects, cursor = list_page(client, session, pattern, cursor, all_sessions=all_sessions)
+        yield from objects
+
+
+def list_page(
+    client: _core.Client, session: int, pattern: str, cursor: int, *, all_sessions: bool = False
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Return up to 1000 objects as :func:`iter_objects` does, and the cursor of the next page; None: it was the last.
+
+    A cursor that the store never gave, or gave before it was restarted, is a place in its directory all the same.
+    """
+    page = json.loads(client.list(session, all_sessions, pattern, cursor, _LIST_PAGE))
+    return page["objects"], page["next_cursor"]
 
 
 def sessions_of(client: _core.Client, scope: str) -> list[SessionInfo]:
