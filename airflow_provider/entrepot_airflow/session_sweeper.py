@@ -27,7 +27,7 @@ from entrepot_airflow.scheduler_thread import SchedulerThread, block_forks
 
 log = plain_logger(__name__)
 SWEEP_SECONDS = 30.0
-SWEEP_OBJECTS = 10_000  # listed in 40 ms; the scheduler forks no task meanwhile
+SWEEP_OBJECTS = 10_000  # listed in a tenth of a second; the scheduler forks no task meanwhile
 
 
 def sweep_once(rules: LifetimeRules, search: OrphanSearch | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,14 +15,6 @@ from otlp_receiver import Receiver, receiving
 from recorded_steps import StepResults
 
 DAGS = Path(__file__).with_name("observed_dags.py")
-READER_PLUGIN = """
-from airflow.sdk.lineage import HookLineageReader
-from airflow.plugins_manager import AirflowPlugin
-
-class Reads(AirflowPlugin):
-    name = "reads_lineage"
-    hook_lineage_readers = [HookLineageReader]
-"""
 
 
 def sums(receiver: Receiver) -> dict[str, float]:
@@ -50,14 +43,13 @@ def sums(receiver: Receiver) -> dict[str, float]:
 def test_values_are_in_metrics_and_lineage(
     run_dags: Callable[..., StepResults], tmp_path: Path, module_daemon: Any
 ) -> None:
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins" / "reads_lineage.py").write_text(READER_PLUGIN)
+    lineage = tmp_path / "lineage.jsonl"
     with receiving() as receiver:
         seen = run_dags(
             DAGS,
             tmp_path,
             AIRFLOW__CORE__DAGS_FOLDER=str(DAGS.parent),
-            AIRFLOW__CORE__PLUGINS_FOLDER=str(tmp_path / "plugins"),
+            AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps({"type": "file", "log_file_path": str(lineage), "append": True}),
             AIRFLOW__METRICS__OTEL_ON="True",
             AIRFLOW__WORKERS__STATE_STORE_BACKEND="entrepot_airflow.state_store.EntrepotStateStoreBackend",
             OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
@@ -80,6 +72,22 @@ def test_values_are_in_metrics_and_lineage(
     assert uri.startswith("entrepot://tests/airflow%2Fobserved%2Fmanual__")
     assert used["rows"] == 1000
 
+    # What OpenLineage was sent when the tasks had ended: both values of the one, and what the other read.
+    events = [json.loads(line) for line in lineage.read_text().splitlines()]
+    ended = {event["job"]["name"]: event for event in events if event["eventType"] == "COMPLETE"}
+    outputs = {dataset["name"]: dataset for dataset in ended["observed.make"]["outputs"]}
+    assert outputs.keys() == {"observed/make/frame", "observed/make/return_value"}
+    for dataset in outputs.values():
+        assert dataset["namespace"] == "entrepot://tests"
+        assert dataset["outputFacets"]["outputStatistics"]["rowCount"] == 1000
+        assert dataset["outputFacets"]["outputStatistics"]["size"] > 8000
+    (read,) = ended["observed.use"]["inputs"]
+    assert read["name"] == "observed/make/return_value"
+    for dataset in (read, *outputs.values()):
+        fields = {field["name"]: field["type"] for field in dataset["facets"]["schema"]["fields"]}
+        assert fields.keys() == {"number", "text"}
+        assert fields["number"] == "int64"
+
     counted = sums(receiver)
     assert counted["airflow.entrepot.xcom.write_bytes"] >= 2 * made["bytes"]
     assert counted["airflow.entrepot.xcom.read_bytes"] >= made["bytes"]
@@ -88,7 +96,6 @@ def test_values_are_in_metrics_and_lineage(
 
 
 def test_datasets_of_openlineage() -> None:
-    pytest.importorskip("openlineage.client", reason="OpenLineage's client is not installed")
     extra = {"dataset": "etl/load/return_value", "bytes": 80, "rows": 10, "columns": [["x", "int64"]], "output": True}
     uri = "entrepot://prod/airflow%2Fetl%2Frun/etl/load/return_value"
     made = convert_asset_to_openlineage(SimpleNamespace(uri=uri, extra=extra), None)
