@@ -10,14 +10,23 @@ from entrepot_io.scopes import folder_scope
 from entrepot_io.settings import Settings, reserve_setting, resolve, switch
 
 POLICY_VARIABLE = "ENTREPOT_POLICY"
-_AIRFLOW_POLICY_VARIABLE = "AIRFLOW__ENTREPOT__POLICY"
 
 
-def option(name: str) -> str | None:
-    """Return an option of the section ``[entrepot]``; None: it is not set."""
+def option(name: str, section: str = "entrepot") -> str | None:
+    """Return an option of Airflow's configuration; None: it is not set. Cheap: called for every value.
+
+    Airflow reads its files once for each process, but takes a tenth of a millisecond for each look-up in them. So it is
+    asked once, and again if the option's variable has changed, as by a DAG's file.
+    """
+    return _configured(section, name, os.environ.get(f"AIRFLOW__{section.upper()}__{name.upper()}"))
+
+
+@lru_cache(maxsize=64)
+def _configured(section: str, name: str, environment_value: str | None) -> str | None:
+    """What Airflow's configuration says, while the option's variable has this value."""
     from airflow.sdk.configuration import conf
 
-    value = conf.get("entrepot", name, fallback=None)
+    value = conf.get(section, name, fallback=None)
     return None if value is None else str(value)
 
 
@@ -50,12 +59,7 @@ def default_scope() -> str:
 def policy_path() -> str:
     """Return the policy's path; empty: no policy, and none of its code is loaded. Cheap: called for every value."""
     path = os.environ.get(POLICY_VARIABLE)
-    return _configured_policy(os.environ.get(_AIRFLOW_POLICY_VARIABLE)) if path is None else path
-
-
-@lru_cache(maxsize=1)
-def _configured_policy(environment_value: str | None) -> str:
-    return environment_value or option("policy") or ""
+    return option("policy") or "" if path is None else path
 
 
 def pod_placement_enabled() -> bool:

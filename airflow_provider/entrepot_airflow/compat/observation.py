@@ -29,8 +29,11 @@ def time(name: str, seconds: float, *, tags: Mapping[str, str] | None = None) ->
 def lineage_collector() -> Any:
     """Return Airflow's collector of lineage; None: nothing reads what it collects."""
     try:
-        from airflow.sdk.lineage import get_hook_lineage_collector
+        from airflow.sdk.plugins_manager import get_hook_lineage_readers_plugins
     except ImportError:  # before 3.3
         return None
-    collector = get_hook_lineage_collector()
-    return None if type(collector).__name__ == "NoOpCollector" else collector
+    if not get_hook_lineage_readers_plugins():
+        return None  # Airflow would create a collector that does nothing, but imports what each provider has for assets
+    from airflow.sdk.lineage import get_hook_lineage_collector
+
+    return get_hook_lineage_collector()

@@ -50,6 +50,13 @@ PRIVATE_NAMES = (
         "MappedTaskGroup._expand_input",
         "mapping: the XComs that a mapped group of tasks is expanded over",
     ),
+    # --- observation
+    PrivateName(
+        "airflow.sdk.plugins_manager",
+        "get_hook_lineage_readers_plugins",
+        "observation: whether anything reads lineage",
+        since="3.3",
+    ),
     # --- task_process
     PrivateName(
         "airflow.sdk.execution_time.xcom",

@@ -60,10 +60,8 @@ def is_listed(name: str) -> bool:
 
 
 def _allowed_patterns() -> tuple[str, str]:
-    from airflow.sdk.configuration import conf
-
     names = ("allowed_deserialization_classes", "allowed_deserialization_classes_regexp")
-    patterns, expressions = (str(conf.get("core", name, fallback=None) or "") for name in names)
+    patterns, expressions = (option(name, "core") or "" for name in names)
     return patterns, expressions
 
 

@@ -67,9 +67,7 @@ def everything(store: Store) -> Iterator[ObjectListing]:
     yield from map(_listing, iter_objects(raw, session, all_sessions=True))
 
 
-def page_of_session(
-    store: Store, scope: str, session: str, cursor: int = 0
-) -> tuple[list[ObjectListing], int | None]:
+def page_of_session(store: Store, scope: str, session: str, cursor: int = 0) -> tuple[list[ObjectListing], int | None]:
     """Return up to 1000 objects of one session, and where the next page begins; None: this is the last.
 
     The daemon passes over the objects of other sessions, which costs it far less than listing them.
