@@ -367,3 +367,16 @@ def test_writing_to_an_input_logs_the_copy_setting(
     assert "[entrepot] copy" in message
     read_only_advice.explain({"exception": ValueError("something else")})
     assert len(caplog.records) == 1
+
+
+def test_what_airflow_reads_once_this_is_uninstalled(backend: Any) -> None:
+    """Its own backend reads the rows: small plain values as they are, and references as dictionaries."""
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    plain = {"rows": 3, "names": ["a", "b"]}
+    assert BaseXCom.deserialize_value(SimpleNamespace(value=database_entry(backend, plain))) == plain
+    row = database_entry(backend, np.arange(10_000))
+    left = BaseXCom.deserialize_value(SimpleNamespace(value=row))
+    assert left == row
+    assert left["entrepot"] == 1
+    assert len(json.dumps(row)) < 2048
