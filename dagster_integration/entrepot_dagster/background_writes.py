@@ -5,7 +5,7 @@ became of it is an observation of the asset with the same ID::
 
     materialization, "pending" --> observation, "written"
                                --> observation, "failed: ..."
-                               --> no observation: the process was killed before
+                               --> no observation: the write goes on, or its process was killed
 
 A durable tier overwrites an asset in place, so until "written" it may have an older value, which must not be read in
 the place of one that the store has lost.
@@ -155,7 +155,7 @@ def missing_durable_copy(
         if not page.has_more:
             break
         cursor = page.cursor
-    return "the process that wrote it in the background ended before it had"
+    return "its write in the background goes on in another process, or was killed with that process"
 
 
 def _report(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
@@ -35,6 +34,7 @@ from entrepot_dagster.traced_runs import traced_in_run
 from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
 from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
+from entrepot_dagster.values.lazy_outputs import collected
 from entrepot_dagster.values.output_metadata import partitions_metadata, reference_metadata, table_metadata
 from entrepot_dagster.values.partition_outputs import check_partitions
 from entrepot_dagster.values.read_only_advice import add_read_only_advice
@@ -144,7 +144,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         return None if step_policy is None else step_policy.binding
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
-        """Write an output and record its reference as metadata.
+        """Write an output and record its reference as metadata. Of a Polars ``LazyFrame``, the result is stored.
 
         The output definition's metadata ``entrepot/locality_set``, a name or a mapping of ``name`` and attributes,
         selects its locality set.
@@ -156,6 +156,7 @@ class EntrepotIOManager(ConfigurableIOManager):
             UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
+        obj = collected(context, obj)
         settings = self._settings()
         self._reserve(context, settings)
         if settings.scope is not None and context.has_asset_key:
@@ -216,8 +217,8 @@ class EntrepotIOManager(ConfigurableIOManager):
         ``pd.DataFrame``, ``pl.DataFrame``, ``pl.LazyFrame``, ``pa.Table``, ``pa.RecordBatchReader``, ``np.ndarray`` and
         the types of :meth:`type_handlers` are converted to, without a copy where that is possible. Several partitions
         of an input that is annotated as a table are one table; otherwise they are a dictionary by partition. With
-        ``Optional[...]``, an input that was never written is None. The input definition's metadata ``columns`` selects
-        columns.
+        ``Optional[...]``, an input that was never written is None; with ``dict[str, Optional[...]]``, such partitions
+        are left out. The input definition's metadata ``columns`` selects columns.
 
         Raises:
             ObjectNotFound: it was never written.
@@ -226,23 +227,27 @@ class EntrepotIOManager(ConfigurableIOManager):
             InvalidArgument: it has no such column.
             StoreUnavailable: the store cannot be reached.
         """
-        allow_missing = bool((context.definition_metadata or {}).get("allow_missing_partitions", False))
-        return self._load(context, self._input_type(context), allow_missing=allow_missing)
+        wanted = self._input_type(context)
+        return self._load(context, wanted, none_if_missing=wanted.is_optional, allow_missing=wanted.allows_missing)
 
     def load_existing(self, context: InputContext) -> Any:
-        """Read an input of which nothing may be missing: as :meth:`load_input`, but never None or without partitions.
+        """Read an input of which nothing may be missing: as :meth:`load_input`, but all of it was written.
 
         For IO managers that have another place to look, such as ``TieredIOManager``.
 
         Raises:
             as :meth:`load_input`.
         """
-        return self._load(context, replace(self._input_type(context), is_optional=False), allow_missing=False)
+        return self._load(context, self._input_type(context), none_if_missing=False, allow_missing=False)
+
+    def is_optional(self, context: InputContext) -> bool:
+        """Return whether an input that was never written is None: whether its annotation is ``Optional[...]``."""
+        return self._input_type(context).is_optional
 
     def _input_type(self, context: InputContext) -> InputType:
         return input_type(annotation_of(context), context.definition_metadata, self.type_handlers())
 
-    def _load(self, context: InputContext, wanted: InputType, *, allow_missing: bool) -> Any:
+    def _load(self, context: InputContext, wanted: InputType, *, none_if_missing: bool, allow_missing: bool) -> Any:
         self._reserve(context, self._settings())
         if not context.has_asset_key:
             return wanted.of(self._load_output(context))
@@ -250,12 +255,14 @@ class EntrepotIOManager(ConfigurableIOManager):
             try:
                 return wanted.of(self._read(context, *self._find_asset(context, None), lambda: None))
             except ObjectNotFound:
-                if not wanted.is_optional:
+                if not none_if_missing:
                     raise
                 return None
-        return self._load_partitions(context, wanted, allow_missing)
+        return self._load_partitions(context, wanted, none_if_missing=none_if_missing, allow_missing=allow_missing)
 
-    def _load_partitions(self, context: InputContext, wanted: InputType, allow_missing: bool) -> Any:
+    def _load_partitions(
+        self, context: InputContext, wanted: InputType, *, none_if_missing: bool, allow_missing: bool
+    ) -> Any:
         partitions = in_order(context.asset_partition_keys, context.asset_partitions_def, self._instance)
         if not partitions:
             return None
@@ -268,13 +275,13 @@ class EntrepotIOManager(ConfigurableIOManager):
             try:
                 loaded[partition] = self._read(context, *assets[partition], lambda: None)
             except ObjectNotFound:
-                if wanted.is_optional and len(partitions) == 1:
+                if none_if_missing and len(partitions) == 1:
                     return None
                 if not allow_missing:
                     raise
                 context.log.warning(
                     f"Partition {partition!r} of {context.asset_key.to_user_string()} was never written; skipping it "
-                    "because the input has allow_missing_partitions"
+                    "because the input has allow_missing_partitions, or is annotated with Optional values"
                 )
         if len(partitions) > 1:
             return wanted.of_partitions(loaded)
@@ -287,12 +294,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         return ()
 
     def get_metadata(self, context: OutputContext, obj: Any) -> Mapping[str, Any]:
-        """Return more metadata of an output, as with ``UPathIOManager``; override this.
-
-        Args:
-            context: of the output.
-            obj: what the step returned.
-        """
+        """Return more metadata of an output, as with ``UPathIOManager``; override this."""
         return {}
 
     def has_output(self, context: OutputContext) -> bool:

@@ -28,8 +28,10 @@ from entrepot_io.settings import switch
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.background_writes import PENDING, STATE, WRITE, BackgroundWrites, missing_durable_copy
+from entrepot_dagster.durable_configuration import configured_tier
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
+from entrepot_dagster.values.lazy_outputs import collected_once
 
 # What the durable tier makes up for.
 _MISSING = (ObjectNotFound, ObjectLost, ObjectDropped, StoreUnavailable)
@@ -75,6 +77,8 @@ class TieredIOManager(ConfigurableIOManager):
             InvalidArgument: ``background`` is neither true nor false.
         """
         read_deferred(data, "background")
+        if "durable" in data:
+            data["durable"] = configured_tier(data["durable"])
         super().__init__(**data)
         switch("background", unless_deferred(self.background))
 
@@ -95,6 +99,7 @@ class TieredIOManager(ConfigurableIOManager):
         Raises:
             what the durable IO manager raises; what the store raises otherwise.
         """
+        obj = collected_once(context, obj)
         in_store = True
         try:
             self.store.handle_output(context, obj)
@@ -117,10 +122,15 @@ class TieredIOManager(ConfigurableIOManager):
     def load_input(self, context: InputContext) -> Any:
         """Read an input from the store, or from the durable tier if the store does not have it.
 
+        An input that is annotated with ``Optional[...]`` is None if neither has ever had it: the store and the event
+        log know nothing of it, and the durable tier has no such file.
+
         Raises:
             ObjectLost: neither has it: the durable tier was not written, and may have an older value.
             what the durable IO manager raises, with the store's error as its cause.
         """
+        if context.has_asset_key and context.has_asset_partitions and not context.asset_partition_keys:
+            return self.durable.load_input(context)  # of no partitions, a database has an empty table
         try:
             return self.store.load_existing(context)
         except _MISSING as missing:
@@ -128,10 +138,7 @@ class TieredIOManager(ConfigurableIOManager):
             # Older versions of Dagster know no identifier of an asset outside of its own run.
             subject = context.asset_key.to_user_string() if context.has_asset_key else context.get_identifier()
             context.log.info(f"Entrepot: reading {subject} from the durable tier: {missing}")
-            try:
-                return self.durable.load_input(context)
-            except Exception as error:
-                raise error from missing
+            return self._load_durable(context, missing)
 
     def has_output(self, context: OutputContext) -> bool:
         """Return whether an output is in the store, or in a durable tier that can tell, as ``UPathIOManager`` can.
@@ -154,6 +161,16 @@ class TieredIOManager(ConfigurableIOManager):
             DurableWriteFailed: some of it could not be written.
         """
         self._writes.finish()
+
+    def _load_durable(self, context: InputContext, missing: Exception) -> Any:
+        try:
+            return self.durable.load_input(context)
+        except FileNotFoundError as error:
+            if isinstance(missing, ObjectNotFound) and self.store.is_optional(context):
+                return None
+            raise error from missing
+        except Exception as error:
+            raise error from missing
 
     def _check_durable(self, context: InputContext, missing: Exception) -> None:
         if not context.has_asset_key or self._instance is None:

@@ -114,9 +114,9 @@ def _arrow(value: Any) -> Any:
         return pa.Table.from_pandas(value)
     if kind == "pyarrow.RecordBatch":
         return pa.Table.from_batches([value])
-    if kind == "polars.DataFrame":
-        return value.to_arrow()
-    return value.to_arrow()  # a collection
+    if kind == "polars.LazyFrame":
+        return value.collect().to_arrow()
+    return value.to_arrow()  # a polars.DataFrame or a collection
 
 
 def _reader(value: Any) -> Any:
@@ -130,8 +130,11 @@ def _polars(value: Any) -> Any:
     """As a ``polars.DataFrame``."""
     import polars as pl
 
-    if type_name(value) == "pandas.DataFrame":
+    kind = type_name(value)
+    if kind == "pandas.DataFrame":
         return pl.from_pandas(value)
+    if kind == "polars.LazyFrame":
+        return value.collect()
     try:
         table = _arrow(value)
     except UnsupportedType:
@@ -171,6 +174,8 @@ def pandas_of(table: Any) -> Any:
 def _numpy(value: Any) -> Any:
     """As a ``numpy.ndarray``."""
     kind = type_name(value)
+    if kind == "polars.LazyFrame":
+        return value.collect().to_numpy()
     if kind in ("pandas.DataFrame", "pandas.Series", "polars.DataFrame", "polars.Series", "torch.Tensor"):
         return value.numpy() if kind == "torch.Tensor" else value.to_numpy()
     if kind == "pyarrow.Table":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from dagster import (
     AssetExecutionContext,
@@ -14,8 +15,11 @@ from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetObservation,
+    ConfigurableIOManagerFactory,
     DagsterInstance,
+    EnvVar,
     FilesystemIOManager,
+    InitResourceContext,
     InputContext,
     IOManager,
     MetadataValue,
@@ -33,6 +37,7 @@ from entrepot.errors import ObjectLost, ObjectNotFound
 from entrepot_dagster import EntrepotIOManager, TieredIOManager
 from entrepot_io.connections import close_all, session_store
 from entrepot_io.reference import Reference
+from pydantic import Field
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
@@ -110,6 +115,90 @@ def test_what_neither_has_is_an_error_with_both_reasons(instance: DagsterInstanc
     with pytest.raises(FileNotFoundError) as caught:
         materialize([numbers, total], selection=[total], instance=instance, resources=tiers(tmp_path))
     assert isinstance(caught.value.__cause__, ObjectNotFound)
+
+
+class Tables(ConfigurableIOManagerFactory[IOManager]):
+    """A durable tier that looks up its own fields in contexts, as Dagster's IO managers of databases do."""
+
+    folder: str
+    schema_: str = Field(alias="schema", default="public")
+
+    def create_io_manager(self, context: InitResourceContext) -> IOManager:
+        return TablesOfContext()
+
+
+class TablesOfContext(IOManager):
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        np.save(self._file(context), obj)
+        context.add_output_metadata({"schema": self._file(context).parent.name})
+
+    def load_input(self, context: InputContext) -> Any:
+        return np.load(self._file(context))
+
+    def has_output(self, context: OutputContext) -> bool:
+        return self._file(context).exists()
+
+    def _file(self, context: InputContext | OutputContext) -> Path:
+        config = context.resource_config
+        assert config is not None
+        folder = Path(str(config["folder"])) / str(config["schema"])
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{context.asset_key.to_user_string()}.npy"
+
+
+@pytest.mark.parametrize("background", [False, True], ids=["at once", "in the background"])
+def test_the_durable_tier_has_its_own_configuration(
+    background: bool, instance: DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TABLES", str(tmp_path / "tables"))
+    durable = Tables(folder=EnvVar("TABLES"), schema="sales")
+    resources = {"io_manager": TieredIOManager(store=EntrepotIOManager(), durable=durable, background=background)}
+    assert materialize([numbers], instance=instance, resources=resources).success
+    assert (tmp_path / "tables/sales/numbers.npy").is_file()
+    if not background:
+        assert metadata_of(instance, "numbers")["schema"].value == "sales"
+    lose(instance, "numbers")
+    with build_resources(resources, instance=instance) as opened:
+        manager = opened.io_manager
+        assert not manager.store.has_output(build_output_context(asset_key=AssetKey("numbers")))
+    result = materialize([numbers, total], selection=[total], instance=instance, resources=resources)
+    assert result.output_for_node("total") == 1000 * 999 // 2
+
+
+def test_an_optional_input_that_neither_has_is_none(instance: DagsterInstance, tmp_path: Path) -> None:
+    result = materialize([numbers, perhaps], selection=[perhaps], instance=instance, resources=tiers(tmp_path))
+    assert result.output_for_node("perhaps") is True
+
+
+@asset
+def plan() -> pl.LazyFrame:
+    return pl.LazyFrame({"n": [1, 2, 3]}).map_batches(counted)
+
+
+COLLECTED = [0]
+
+
+def counted(frame: pl.DataFrame) -> pl.DataFrame:
+    COLLECTED[0] += 1
+    return frame
+
+
+class Sunk(IOManager):
+    """A durable tier that takes lazy frames."""
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        assert isinstance(obj, pl.LazyFrame)
+        assert obj.collect().height == 3
+
+    def load_input(self, context: InputContext) -> Any:
+        raise NotImplementedError
+
+
+def test_a_lazy_frame_is_collected_once_for_both_tiers(instance: DagsterInstance) -> None:
+    COLLECTED[0] = 0
+    resources = {"io_manager": TieredIOManager(store=EntrepotIOManager(), durable=Sunk())}
+    assert materialize([plan], instance=instance, resources=resources).success
+    assert COLLECTED == [1]
 
 
 @asset(partitions_def=PARTS)
@@ -237,7 +326,7 @@ def test_a_process_that_was_killed_leaves_no_durable_copy(instance: DagsterInsta
     )
     instance.report_runless_asset_event(killed)
     lose(instance, "slow")
-    with pytest.raises(ObjectLost, match="the process that wrote it in the background ended before it had"):
+    with pytest.raises(ObjectLost, match="goes on in another process, or was killed with that process"):
         materialize([slow, reader], selection=[reader], instance=instance, resources=in_background(disk))
 
 

@@ -211,3 +211,97 @@ def test_what_the_pages_show_of_a_table(instance: DagsterInstance) -> None:
     assert "entrepot/preview" not in metadata_of(instance, "orders")
     materialize([part], partition_key="a", instance=instance, resources=IO)
     assert metadata_of(instance, "part")["dagster/partition_row_count"].value == 10
+
+
+# --- patterns of Dagster's library for Polars
+
+
+@asset
+def lazily(orders: pl.LazyFrame) -> pl.LazyFrame:
+    return orders.filter(pl.col("n") < 10)
+
+
+@asset
+def eagerly(lazily: pl.DataFrame) -> int:
+    return lazily.height
+
+
+@asset
+def as_stored(lazily: Any) -> str:
+    return type(lazily).__name__
+
+
+def test_a_lazy_output_is_stored_as_its_result(instance: DagsterInstance) -> None:
+    result = materialize([orders, lazily, eagerly, as_stored], instance=instance, resources=IO)
+    assert result.output_for_node("eagerly") == 10
+    assert result.output_for_node("as_stored") == "DataFrame"
+    event = instance.get_latest_materialization_event(AssetKey("lazily"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.metadata["dagster/row_count"].value == 10
+
+
+@asset
+def nothing() -> pl.DataFrame | None:
+    return None
+
+
+@asset
+def nothing_eagerly(nothing: pl.DataFrame | None) -> bool:
+    return nothing is None
+
+
+@asset
+def nothing_lazily(nothing: Optional[pl.LazyFrame]) -> bool:  # noqa: UP045 - the other spelling
+    return nothing is None
+
+
+@asset
+def nothing_required(nothing: pl.DataFrame) -> None: ...
+
+
+def test_a_stored_none_is_one_where_the_input_is_optional(instance: DagsterInstance) -> None:
+    result = materialize([nothing, nothing_eagerly, nothing_lazily], instance=instance, resources=IO)
+    assert result.output_for_node("nothing_eagerly")
+    assert result.output_for_node("nothing_lazily")
+    with pytest.raises(UnsupportedType, match="a NoneType cannot be read as"):
+        run(nothing, nothing_required, instance=instance)
+
+
+@asset(partitions_def=PARTS, config_schema={"empty": bool})
+def regions(context: AssetExecutionContext) -> pl.DataFrame | None:
+    return None if context.op_execution_context.op_config["empty"] else pl.DataFrame({"region": [1]})
+
+
+@asset
+def present(regions: dict[str, pl.LazyFrame | None]) -> list[str]:
+    assert all(isinstance(frame, pl.LazyFrame) for frame in regions.values())
+    return sorted(regions)
+
+
+def test_optional_partitions_are_left_out(instance: DagsterInstance) -> None:
+    def make(partition: str, *, empty: bool) -> None:
+        config = {"ops": {"regions": {"config": {"empty": empty}}}}
+        run(regions, instance=instance, partition_key=partition, run_config=config)
+
+    make("a", empty=False)
+    assert run(regions, present, instance=instance).output_for_node("present") == ["a"]
+    make("b", empty=True)
+    assert run(regions, present, instance=instance).output_for_node("present") == ["a"]
+    make("b", empty=False)
+    assert run(regions, present, instance=instance).output_for_node("present") == ["a", "b"]
+
+
+@asset
+def tables() -> dict[str, pd.DataFrame]:
+    return {"left": pd.DataFrame({"n": [1, 2]}), "right": pd.DataFrame({"n": [3]})}
+
+
+@asset
+def heights(tables: dict[str, pl.DataFrame]) -> dict[str, int]:
+    return {name: table.height for name, table in tables.items()}
+
+
+def test_a_dictionary_that_is_no_partitions_has_each_value_in_the_form(instance: DagsterInstance) -> None:
+    result = materialize([tables, heights], instance=instance, resources=IO)
+    assert result.output_for_node("heights") == {"left": 2, "right": 1}

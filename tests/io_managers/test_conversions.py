@@ -64,6 +64,14 @@ def test_tables_become_each_other(wanted: type, columns: list[str] | None, store
     pd.testing.assert_frame_equal(as_pandas(read), expected, check_dtype=False)
 
 
+@pytest.mark.parametrize("wanted", ["pandas", "polars", "polars.lazy", "arrow", "arrow.reader"])
+def test_a_query_plan_is_collected(wanted: str) -> None:
+    plan = pl.from_pandas(FRAME).lazy().filter(pl.col("n") < 10)
+    read = convert(plan, wanted, columns=["n"])
+    assert as_pandas(read)["n"].tolist() == list(range(10))
+    assert convert(plan.select("n"), "numpy").shape == (10, 1)
+
+
 def test_words_of_a_configuration() -> None:
     assert isinstance(convert(FRAME, "polars"), pl.DataFrame)
     assert convert(FRAME, "pandas") is FRAME

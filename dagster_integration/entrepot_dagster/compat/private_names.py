@@ -20,6 +20,16 @@ PRIVATE_NAMES = (
     # --- steps
     PrivateName(
         "dagster._core.execution.context.input",
+        "InputContext._resource_config",
+        "steps: the configuration of an IO manager, which is another one's for a durable tier",
+    ),
+    PrivateName(
+        "dagster._core.execution.context.output",
+        "OutputContext._resource_config",
+        "steps: the configuration of an IO manager, which is another one's for a durable tier",
+    ),
+    PrivateName(
+        "dagster._core.execution.context.input",
         "InputContext._step_context",
         "steps: the step that reads an input, where the public property raises if there is none",
     ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster import AssetExecutionContext, DagsterRun, InputContext, OpExecutionContext, OutputContext
 from dagster._core.execution.plan.inputs import UnresolvedCollectStepInput, UnresolvedMappedStepInput
@@ -13,6 +14,20 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 if TYPE_CHECKING:
     from dagster import StepExecutionContext
     from dagster_shared.error import SerializableErrorInfo as SerializableErrorInfo
+
+C = TypeVar("C", InputContext, OutputContext)
+
+
+def with_resource_config(context: C, config: Mapping[str, object]) -> C:
+    """Return a copy of a context with the configuration of another IO manager.
+
+    Args:
+        context: of a value.
+        config: that IO manager's.
+    """
+    own_context = copy(context)
+    own_context._resource_config = config
+    return own_context
 
 
 def has_step(context: InputContext | OutputContext) -> bool:

