@@ -26,7 +26,7 @@ CONFIG_KEY = "entrepot"
 CONFIG_FILES = ["entrepot.yml", "entrepot.yaml", "entrepot.json"]
 _KEYS = ("include", "exclude", "dataset")
 # Supplied by the run, or meaningless for a dataset that every run has anew.
-_RESERVED_ARGUMENTS = ("name", "version", "versioned", "type")
+_RESERVED_ARGUMENTS = ("name", "run_id", "version", "versioned", "type")
 
 
 @dataclass(frozen=True)

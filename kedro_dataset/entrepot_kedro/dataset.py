@@ -17,10 +17,8 @@ generator, a connection) stays in its process, if it belongs to this run only, a
 from __future__ import annotations
 
 import os
-import sys
-import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NewType, cast
+from typing import TYPE_CHECKING, Any, NewType
 
 from entrepot.codec import CopyMode
 from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, UnsupportedType
@@ -30,19 +28,20 @@ from entrepot_io.keys import kedro_key, object_name
 from entrepot_io.own_values import copy_mode_of, protect
 from entrepot_io.sessions import SCOPE_SESSION
 from entrepot_io.settings import resolve
-from entrepot_io.table_info import table_info
 from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
-from kedro.io import AbstractDataset, Version
+from kedro.io import Version
+from kedro.io.core import VersionNotFoundError
 
-from entrepot_kedro.compat.call_stack import find_catalog_entry
 from entrepot_kedro.compat.datasets import EphemeralByState
 from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.load_arguments import parse_load_arguments
+from entrepot_kedro.values.previews import preview_of
 from entrepot_kedro.values.process_session import register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
-from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
+from entrepot_kedro.values.stored_dataset import RunInfo
+from entrepot_kedro.values.stored_versions import VersionedStoredDataset
 from entrepot_kedro.values.transcoding import convert_to_form, form_of, plain_name
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset):
+class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
     """A dataset in the store.
 
     In a catalog, its entry or pattern gives it its name:
@@ -82,7 +81,7 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
       copy_mode: assign
     ```
 
-    In Python it needs one:
+    In Python it needs one (for the configuration of a whole catalog, see :func:`entrepot_kedro.catalog_config`):
 
     ```python
     import pandas as pd
@@ -98,7 +97,8 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
     ```
 
     Args:
-        name: name of the dataset; supplied automatically by a catalog.
+        name: name of the dataset; supplied by a project's catalog. Without one, it gets that of the catalog in which a
+            run uses it, and cannot be used before.
         address: address of the store; unset: ``ENTREPOT_ADDRESS``, then the user's private store.
         scope: scope of the project; unset: ``ENTREPOT_SCOPE``, then derived from the project's directory.
         session: session of the value; unset: the run's own session. ``""`` is the scope's own session, which outlives
@@ -113,11 +113,13 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             ``reading: loop_sequential``; unset: the session's default set.
         load_args: ``as``, the form in which a table or array is loaded, whatever was saved (``pandas``, ``polars``,
             ``polars.lazy``, ``arrow``, ``arrow.reader`` or ``numpy``), and ``columns``, a list of a table's columns.
+        run_id: ID of the run whose session the value belongs to, if no session is set; supplied by a run or by
+            ``catalog_config``. Unset: the value belongs to this process.
         version: supplied by a catalog for ``versioned: true``. Versions outlive runs.
         metadata: anything, for other tools.
 
     Raises:
-        InvalidArgument: there is neither a name nor a catalog to supply one, or an argument is out of range.
+        InvalidArgument: an argument is out of range.
 
     >>> features = EntrepotDataset(name="features")
     >>> features.save({"rates": [1.0, 1.5]})
@@ -137,18 +139,11 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         session_ttl: float | str | None = None,
         locality_set: str | dict[str, Any] | None = None,
         load_args: dict[str, Any] | None = None,
+        run_id: str | None = None,
         version: Version | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        catalog_entry = find_catalog_entry(self, sys._getframe())
-        if name is None:
-            if catalog_entry is None:
-                raise InvalidArgument(
-                    "an EntrepotDataset without a catalog entry of its own needs a name: pass "
-                    'EntrepotDataset(name="..."), or set name: "{name}" in the catalog pattern'
-                )
-            name = catalog_entry.name
-        if not name:
+        if name is not None and not name:
             raise InvalidArgument("the name of a dataset must not be empty")
         if version is not None and session is not None:
             raise InvalidArgument(
@@ -156,12 +151,13 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             )
         copying = copying_of(copy, copy_mode)
         settings = resolve(address=address, scope=scope, session_ttl=session_ttl, copy=copying)
+        super().__init__(version)
         self.metadata = metadata
         self.run_info: RunInfo | None = None
         self._locality_set = parse_usage_hints(locality_set)
         self._load_arguments = parse_load_arguments(load_args)
-        self._name = plain_name(name)
-        self._form = form_of(name)
+        self._name = None if name is None else plain_name(name)
+        self._form = "" if name is None else form_of(name)
         self._owner_pid = os.getpid()
         self._memory_value: Any = _NOTHING  # a value that cannot be stored; exists in this process only
         self.address = settings.address
@@ -169,10 +165,8 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         self._gives_own_values = copying is None
         self.copy_mode: CopyMode = "on_write" if copying is None else settings.copy
         self._session_ttl = settings.session_ttl
-        self._load_version = None if version is None else cast("str | None", version.load)
-        self._save_version = None if version is None else cast("str | None", version.save)
         if version is None:
-            self._session = session_of(session, None if catalog_entry is None else catalog_entry.save_version)
+            self._session = session_of(session, run_id)
         else:
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
         if self._session.name == PROCESS_SESSION:
@@ -217,20 +211,23 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             self._memory_value = data
 
     def preview(self, nrows: int = 5) -> dict[str, Any]:
-        """Return the first rows of a table, for Kedro-Viz; empty for other values, and if there is none.
+        """Return schema, sizes and the first rows of a table, or type and sizes of another value, for Kedro-Viz.
 
         Args:
-            nrows: how many.
+            nrows: how many rows.
+
+        Returns:
+            what Kedro-Viz shows as a table; empty if nothing is stored.
 
         Raises:
             StoreUnavailable: the store cannot be reached.
         """
-        if not self._exists():
+        if self._memory_value is not _NOTHING or not self._exists():
             return {}
-        info = table_info(self._load_arguments.apply(self.read_direct()), nrows)
-        if info is None:
-            return {}
-        return {"index": list(range(len(info.head))), "columns": info.head_columns, "data": info.head}
+        store, key = self.store(), self._resolve_load_key()
+        oid = store.resolve(object_name(kedro_key(self.name))) if key is None else store.derive(key)
+        value = self._load_arguments.select(self.read_direct(key))
+        return preview_of(value, store.info(oid).nbytes, nrows)
 
     # Kedro-Viz looks at the annotation itself, and shows a table for one of this name.
     preview.__annotations__["return"] = NewType("TablePreview", dict)
@@ -239,12 +236,12 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         if self._memory_value is not _NOTHING:
             return True
         store = self.store()
-        key = self._resolve_load_key(store)
+        key = self._resolve_load_key()
         if key is not None:
             binding = policy_registry.active()
             return key_exists(store, key) if binding is None else binding.survives(self, key)
         try:
-            return store.exists(store.resolve(object_name(kedro_key(self._name))))
+            return store.exists(store.resolve(object_name(kedro_key(self.name))))
         except ObjectNotFound:
             return False
 
@@ -253,7 +250,7 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         # Under a policy, the value may be needed to recompute another one, so it is dropped at the end of the run. So
         # is one with a transcoded name, which is read under several names.
         self._memory_value = _NOTHING
-        if self._session.ends_with_run and self.run_info is None and not self._form:
+        if self._name is not None and self._session.ends_with_run and self.run_info is None and not self._form:
             self.drop()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -268,15 +265,15 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             key: key of the value; None: what a load returns, possibly a version saved by another run.
         """
         store = self.store()
-        key = key or self._resolve_load_key(store)
+        key = key or self._resolve_load_key()
         copy = self.copy_mode
         if self._gives_own_values:
             with suppress(ObjectNotFound):  # reported below
                 copy = copy_mode_of(
-                    store, store.resolve(object_name(kedro_key(self._name))) if key is None else store.derive(key)
+                    store, store.resolve(object_name(kedro_key(self.name))) if key is None else store.derive(key)
                 )
         if key is None:
-            value = store.get_by_name(object_name(kedro_key(self._name)), copy=copy)
+            value = store.get_by_name(object_name(kedro_key(self.name)), copy=copy)
         else:
             value = get_by_key(store, key, copy=copy)
         if self._gives_own_values and copy == "never":
@@ -285,24 +282,14 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
 
     def write_direct(self, data: Any) -> Reference:
         """Write a value; return the reference to it."""
-        store = self.store()
-        if self._save_version is None:
-            return put_value(store, kedro_key(self._name), data, usage_hints=self._locality_set)
-        reference = put_value(
-            store, kedro_key(self._name, self._save_version), data, replace=False, usage_hints=self._locality_set
-        )
-        store.set_name(object_name(kedro_key(self._name)), reference.id, replace=True)  # alias of the latest version
-        if self._load_version not in (None, self._save_version):
-            warnings.warn(
-                f"save version {self._save_version!r} of dataset {self._name!r} is not its load version "
-                f"{self._load_version!r}: the nodes after this one read the other version, not what was saved",
-                stacklevel=2,
-            )
-        return reference
+        store, version = self.store(), self.resolve_save_version()
+        if version is not None:
+            return self.write_version(store, version, data, self._locality_set)
+        return put_value(store, kedro_key(self.name), data, usage_hints=self._locality_set)
 
     def drop(self) -> None:
         """Delete the value; it stays valid for readers that hold it."""
-        delete_by_key(self.store(), kedro_key(self._name))
+        delete_by_key(self.store(), kedro_key(self.name))
 
     def store(self) -> Store:
         """Return a store for the value's session."""
@@ -316,20 +303,31 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         """
         from entrepot_policy.state.lineage import ObjectRef
 
-        key = key or kedro_key(self._name, self._save_version)
+        key = key or kedro_key(self.name, self.resolve_save_version())
         return ObjectRef(self._session.name, ObjectID.derive(self.scope, self._session.name, key), key)
 
     def load_key(self) -> str | None:
         """Return the key that a load reads; None: a version that only the store can tell."""
-        if self._load_version is not None or self._save_version is None:
-            return kedro_key(self._name, self._load_version)
+        version = self.requested_version
+        if version is None or version.load:
+            return kedro_key(self.name, None if version is None else version.load)
         if self.run_info is not None and self.run_info.is_produced:
-            return kedro_key(self._name, self._save_version)
+            return kedro_key(self.name, self.resolve_save_version())
         return None
 
     @property
     def name(self) -> str:
-        """The dataset's name, from which its key is derived."""
+        """The dataset's name, from which its key is derived.
+
+        Raises:
+            InvalidArgument: nothing has named it.
+        """
+        if self._name is None:
+            raise InvalidArgument(
+                'this EntrepotDataset needs a name: pass EntrepotDataset(name="..."), set name: "{name}" in its catalog '
+                "pattern, or build the catalog from entrepot_kedro.catalog_config(...). Kedro names it only in a session "
+                "with hooks (kedro viz: --include-hooks), in an entry of its own or in a CachedDataset"
+            )
         return self._name
 
     @property
@@ -337,10 +335,12 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
         """The session of the value."""
         return self._session
 
-    @property
-    def is_versioned(self) -> bool:
-        """Whether each run saves a version of its own."""
-        return self._save_version is not None
+    def join_run(self, run_id: str, name: str) -> None:
+        """Belong to a run, unless a session is set or an earlier run has it; take a name, if there is none."""
+        if self._name is None:
+            self._name, self._form = plain_name(name), form_of(name)
+        if self._session.name == PROCESS_SESSION:
+            self._session = session_of(None, run_id)
 
     def resume_session(self, session: str) -> None:
         """Continue in the session of an earlier run, if the value belongs to one run only."""
@@ -369,6 +369,7 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             return True
 
     def _describe(self) -> dict[str, Any]:
+        version = self.requested_version
         return {
             "name": self._name,
             "scope": self.scope,
@@ -377,13 +378,13 @@ class EntrepotDataset(EphemeralByState, AbstractDataset[Any, Any], StoredDataset
             "copy": None if self._gives_own_values else self.copy_mode,
             "load_args": self._load_arguments.describe(),
             "locality_set": None if self._locality_set is None else self._locality_set.name,
-            "load_version": self._load_version,
-            "save_version": self._save_version,
+            "load_version": None if version is None else version.load,
+            "save_version": None if version is None else version.save,
         }
 
-    def _resolve_load_key(self, store: Store) -> str | None:
-        """Return the key to load from; None for the latest version of a versioned dataset, which an alias refers to."""
-        if self._load_version is not None or self._save_version is None:
-            return kedro_key(self._name, self._load_version)
-        own_key = kedro_key(self._name, self._save_version)  # this run's version, even if another run saved one later
-        return own_key if key_exists(store, own_key) else None
+    def _resolve_load_key(self) -> str | None:
+        """Return the key to load from; None for a version that is only where the session is durable: an alias tells."""
+        try:
+            return kedro_key(self.name, self.resolve_load_version())
+        except VersionNotFoundError:
+            return None

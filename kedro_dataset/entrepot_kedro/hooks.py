@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kedro.framework.hooks import hook_impl
 
 from entrepot_kedro.allow_list import AllowList, find_allow_list
+from entrepot_kedro.catalog_names import named_entries
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy import policy_registry
 
@@ -85,9 +86,10 @@ class EntrepotHooks:
     def __init__(self) -> None:
         self.allow_list: AllowList | None = None
 
-    @hook_impl
+    @hook_impl(trylast=True)  # after hooks that change how the configuration is loaded
     def after_context_created(self, context: Any) -> None:
-        """Load the policy and the allow-list at the start of a session, so that errors in them are reported now.
+        """Load the policy and the allow-list at the start of a session, so that errors in them are reported now, and
+        give the catalog's datasets their names.
 
         Raises:
             PolicyError: the policy is invalid; the message has file and line.
@@ -96,6 +98,7 @@ class EntrepotHooks:
         policy_registry.reset()
         policy_registry.active()
         self.allow_list = find_allow_list(context)
+        _name_datasets(context.config_loader)
 
     @hook_impl
     def before_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
@@ -114,6 +117,10 @@ class EntrepotHooks:
 
             unregistered = register(self.allow_list, pipeline, catalog, run_params, all_nodes=binding is not None)
         _create_datasets(pipeline, catalog)
+        if "entrepot_kedro.dataset" in sys.modules:
+            from entrepot_kedro.stored_datasets import join_run
+
+            join_run(pipeline.datasets(), catalog, str(run_params["run_id"]))
         if (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.continue_earlier_run(
                 run_params, pipeline, catalog, unregistered, has_policy=binding is not None
@@ -216,6 +223,18 @@ class EntrepotHooks:
             attempt = binding.begin_attempt(node)
             if attempt.record_saved(dataset_name):
                 binding.end_attempt(attempt)
+
+
+def _name_datasets(config_loader: Any) -> None:
+    """Give the datasets of a catalog's configuration their names, by setting what the loader returns for it."""
+    try:
+        config = config_loader["catalog"]
+    except Exception as error:  # Kedro loads it too, and then reports this, if the session needs a catalog at all
+        logger.debug("Entrepot: the catalog's configuration cannot be loaded: %s", error)
+        return
+    named = named_entries(config)
+    if any(named[name] is not entry for name, entry in config.items()):
+        config_loader["catalog"] = named
 
 
 def _create_datasets(pipeline: Pipeline, catalog: Any) -> None:

@@ -36,9 +36,9 @@ def register(
     for name in sorted(nodes.datasets()):
         if name in catalog or _is_parameter(name) or not allow_list.allows(name):
             continue
-        # Other arguments than a catalog entry has, but the same way, so that the dataset learns its name and its run.
-        config = {"type": EntrepotDataset, **allow_list.arguments}
-        dataset: Any = AbstractDataset.from_config(name, config, None, run_id)
+        # As Kedro does it for a catalog entry, so that wrong arguments are reported in the same way.
+        config = {"type": EntrepotDataset, "name": name, "run_id": run_id, **allow_list.arguments}
+        dataset: Any = AbstractDataset.from_config(name, config)
         if plain_name(name) in produced:
             catalog[name] = dataset
         elif name in pipeline.inputs():

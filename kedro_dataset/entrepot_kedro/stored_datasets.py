@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kedro.io import DatasetError
@@ -43,6 +43,19 @@ def stored_datasets(catalog: Any, pipeline: Pipeline, executed: Pipeline) -> dic
         if dataset is not None:
             datasets[name] = dataset
     return datasets
+
+
+def join_run(names: Iterable[str], catalog: Any, run_id: str) -> None:
+    """Let the datasets that belong to no run yet, and that no session is set for, belong to a run that begins.
+
+    Args:
+        names: names of datasets; those that the catalog does not have, or not in the store, are ignored.
+        catalog: catalog of the run.
+        run_id: ID of the run.
+    """
+    for name in names:
+        if name in catalog and (dataset := stored_dataset(catalog, name)) is not None:
+            dataset.join_run(run_id, name)
 
 
 def declare_existing(pipeline: Pipeline, datasets: Mapping[str, StoredDataset]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from entrepot_io.private_names import PrivateName
-from entrepot_kedro.compat.call_stack import CatalogEntry, catalog_of_caller, find_catalog_entry
 from entrepot_kedro.compat.datasets import EphemeralByState, is_ephemeral, uncached
 from entrepot_kedro.compat.nodes import replace_run, restore_run
 from entrepot_kedro.compat.private_names import PRIVATE_NAMES
@@ -20,7 +19,7 @@ from entrepot_kedro.compat.projects import hook_manager
 from entrepot_kedro.compat.runners import ExecutorRunner, InnerRunner
 from kedro.io import AbstractDataset, CachedDataset, DataCatalog, MemoryDataset, SharedMemoryDataCatalog
 from kedro.pipeline import Pipeline, node
-from kedro.runner import SequentialRunner, ThreadRunner
+from kedro.runner import SequentialRunner
 from kedro_datasets.text import TextDataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "repo"))
@@ -29,16 +28,13 @@ from tool_modules import load_tool
 
 
 class ProbeDataset(AbstractDataset[Any, Any]):
-    """A dataset in memory that records what the compat package finds out about its callers, and its releases."""
+    """A dataset in memory that counts its releases."""
 
     def __init__(self) -> None:
-        self.entry = find_catalog_entry(self, sys._getframe())
         self.value: Any = None
-        self.catalog: Any = None
         self.releases = 0
 
     def load(self) -> Any:
-        self.catalog = catalog_of_caller(sys._getframe())
         return self.value
 
     def save(self, data: Any) -> None:
@@ -83,28 +79,6 @@ def test_an_invented_name_is_reported(checker: ModuleType, attribute: str) -> No
     invented = PrivateName("kedro.io.core", attribute, "test")
     (line,) = checker.missing_names([*PRIVATE_NAMES, invented], metadata.version("kedro"))
     assert line.startswith(f"kedro.io.core:{attribute}: ")
-
-
-# --- call_stack
-
-
-def test_a_dataset_finds_its_catalog_entry() -> None:
-    config = {"one": {"type": f"{__name__}.ProbeDataset"}, "{any}": {"type": f"{__name__}.ProbeDataset"}}
-    sys.modules.setdefault(__name__, sys.modules[ProbeDataset.__module__])
-    catalog = DataCatalog.from_config(config, save_version="2026", load_versions={})
-    for name in ("one", "another"):
-        dataset: Any = catalog.get(name)
-        assert dataset.entry == CatalogEntry(name, None, "2026")
-    assert ProbeDataset().entry is None
-
-
-@pytest.mark.parametrize("runner", [SequentialRunner, ThreadRunner])
-def test_a_dataset_finds_the_catalog_that_it_is_loaded_from(runner: Any, catalog: DataCatalog) -> None:
-    runner().run(chain(), catalog)
-    probe: Any = catalog["length"]
-    assert probe.catalog is catalog
-    probe.load()
-    assert probe.catalog is None, "this load is not that of a node"
 
 
 # --- datasets

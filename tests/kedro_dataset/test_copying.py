@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from entrepot.errors import InvalidArgument
-from entrepot_kedro import EntrepotDataset
+from entrepot_kedro import EntrepotDataset, catalog_config
 from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.pipeline import node, pipeline
 from kedro.runner import SequentialRunner, ThreadRunner
@@ -79,7 +79,7 @@ def test_a_node_may_modify_its_input_as_in_memory(runner: Any, steps: tuple[Call
         ]
     )
     config = {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}
-    stored = runner().run(job, DataCatalog.from_config(config, save_version="run-1"))["seen"].load()
+    stored = runner().run(job, DataCatalog.from_config(catalog_config(config, run_id="run-1")))["seen"].load()
     in_memory = runner().run(job, DataCatalog({name: MemoryDataset() for name in job.datasets()}))["seen"].load()
     assert stored == in_memory
 
@@ -112,8 +112,8 @@ def test_the_variable_counts_as_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_versioned_values_are_the_nodes_own() -> None:
     config = {"value": {"type": "entrepot_kedro.EntrepotDataset", "versioned": True}}
-    DataCatalog.from_config(config, save_version="v1")["value"].save(make_frame())
-    reader = DataCatalog.from_config(config, save_version="v2")["value"]
+    DataCatalog.from_config(catalog_config(config), save_version="v1")["value"].save(make_frame())
+    reader = DataCatalog.from_config(catalog_config(config), save_version="v2")["value"]
     mine = reader.load()
     mine.loc[0, "x"] = 7
     assert (mine.loc[0, "x"], reader.load().loc[0, "x"]) == (7, 0)
@@ -126,4 +126,4 @@ def test_settings_that_contradict_are_refused() -> None:
         EntrepotDataset(name="value", copy_mode="none")
     config = {"value": {"type": "entrepot_kedro.EntrepotDataset", "copy_mode": "none"}}
     with pytest.raises(DatasetError, match="copy_mode must be one of"):
-        DataCatalog.from_config(config)["value"]
+        DataCatalog.from_config(catalog_config(config))["value"]

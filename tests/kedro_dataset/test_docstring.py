@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import yaml
-from entrepot_kedro import EntrepotDataset
+from entrepot_kedro import EntrepotDataset, catalog_config
 from kedro.io import DataCatalog
 
 pytestmark = pytest.mark.usefixtures("in_scope_tests")
@@ -26,7 +26,7 @@ def test_the_python_example_runs() -> None:
 
 
 def test_the_yaml_example_is_a_catalog() -> None:
-    catalog = DataCatalog.from_config(yaml.safe_load(example("yaml")), save_version="run-1")
+    catalog = DataCatalog.from_config(catalog_config(yaml.safe_load(example("yaml"))), save_version="run-1")
     frame = pd.DataFrame({"customer": ["a"], "price": [1.5], "other": [1]})
     for name in ("features", "model", "shop.orders"):
         catalog[name].save(frame)

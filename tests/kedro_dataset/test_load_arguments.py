@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from entrepot.errors import InvalidArgument
 from entrepot_io.connections import close_all
-from entrepot_kedro import EntrepotDataset
+from entrepot_io.type_info import human_bytes
+from entrepot_kedro import EntrepotDataset, catalog_config
 from kedro.io import DataCatalog, DatasetError
 
 FRAME = pd.DataFrame({"n": np.arange(100), "price": np.arange(100) / 2})
@@ -26,7 +27,9 @@ def _own_store(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def entry(**load_args: Any) -> DataCatalog:
-    return DataCatalog.from_config({"x": {"type": "entrepot_kedro.EntrepotDataset", "load_args": load_args}})
+    return DataCatalog.from_config(
+        catalog_config({"x": {"type": "entrepot_kedro.EntrepotDataset", "load_args": load_args}})
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,12 +75,30 @@ def test_what_cannot_be_is_refused_with_the_catalog(load_args: dict[str, Any], m
         EntrepotDataset(name="x", load_args=load_args)
 
 
-def test_previews_are_tables_of_kedro_viz() -> None:
-    dataset = EntrepotDataset(name="x", load_args={"columns": ["price"]})
+def test_a_preview_has_rows_schema_and_sizes() -> None:
+    dataset = EntrepotDataset(name="x", load_args={"columns": ["price"], "as": "polars.lazy"})
     assert dataset.preview() == {}
     dataset.save(FRAME)
-    assert dataset.preview(2) == {"index": [0, 1], "columns": ["price"], "data": [["0.0"], ["0.5"]]}
-    dataset = EntrepotDataset(name="y")
-    dataset.save({"not": "a table"})
-    assert dataset.preview() == {}
+    preview = dataset.preview(2)
+    nbytes = preview.pop("nbytes")
+    assert 1600 <= nbytes < 3000
+    assert preview == {
+        "index": [0, 1, "size"],
+        "columns": ["price: float64"],
+        "data": [["0.0"], ["0.5"], [f"100 rows x 1 columns, {human_bytes(nbytes)}"]],
+        "schema": {"price": "float64"},
+        "rows": 100,
+    }
     assert inspect.signature(dataset.preview).return_annotation.__name__ == "TablePreview"
+
+
+def test_a_preview_of_another_value_has_type_and_sizes() -> None:
+    dataset = EntrepotDataset(name="y")
+    dataset.save(np.ones((1000, 2)))
+    preview = dataset.preview()
+    assert preview["columns"] == ["type", "size", "shape", "dtype"]
+    assert preview["data"] == [["numpy.ndarray", "15.6 KiB", "1000 x 2", "float64"]]
+    dataset.save({"not": "a table"})
+    assert dataset.preview()["data"][0][0] == "dict"
+    dataset.save(lambda: 1)
+    assert dataset.preview() == {}, "it cannot be stored"

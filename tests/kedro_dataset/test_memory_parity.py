@@ -12,7 +12,7 @@ import pytest
 from entrepot.errors import UnsupportedType
 from entrepot_io.connections import close_all, scope_store
 from entrepot_io.keys import kedro_key
-from entrepot_kedro import EntrepotDataset
+from entrepot_kedro import EntrepotDataset, catalog_config
 from entrepot_kedro.hooks import hooks
 from entrepot_kedro.values.transcoding import convert_to_form
 from kedro.io import DataCatalog, DatasetError, MemoryDataset, SharedMemoryDataCatalog
@@ -32,7 +32,7 @@ def _environment(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def catalog(**entries: Any) -> DataCatalog:
-    return DataCatalog.from_config(CATALOG | entries, save_version="run-1")
+    return DataCatalog.from_config(catalog_config(CATALOG | entries, run_id="run-1"))
 
 
 # --- Kedro's check of inputs
@@ -99,7 +99,7 @@ def test_a_closure_is_released_after_its_last_consumer() -> None:
 
 def test_a_closure_is_refused_across_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEDRO_MP_CONTEXT", "fork")
-    shared = SharedMemoryDataCatalog.from_config(CATALOG, save_version="run-1")
+    shared = SharedMemoryDataCatalog.from_config(catalog_config(CATALOG, run_id="run-1"))
     with pytest.raises(DatasetError) as error:
         ParallelRunner(max_workers=1).run(CLOSURE_PIPELINE, shared)
     assert "adder" in str(error.value)

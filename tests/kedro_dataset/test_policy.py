@@ -16,6 +16,7 @@ import pytest
 from entrepot import raw_objects
 from entrepot_io.connections import close_all, scope_store
 from entrepot_io.keys import kedro_key
+from entrepot_kedro.catalog_names import named_entries
 from entrepot_kedro.hooks import hooks
 from entrepot_kedro.policy import policy_registry
 from entrepot_policy.state import lineage
@@ -67,7 +68,7 @@ def run_pipeline(
     manager.register(hooks)
     hook = manager.hook
     run_params: dict[str, Any] = {"run_id": RUN, "pipeline_names": None, **params}
-    catalog = catalog or DataCatalog.from_config(CATALOG, save_version=str(run_params["run_id"]))
+    catalog = catalog or DataCatalog.from_config(named_entries(CATALOG))
     hook.before_pipeline_run(run_params=run_params, pipeline=job, catalog=catalog)
     missing = bool(run_params.get("only_missing_outputs"))
     try:
@@ -199,7 +200,7 @@ def test_memory_datasets_are_recomputed_too(policy: Callable[[str], Path]) -> No
             journal.node("sum", lambda values, _: int(values.sum()), ["scaled", "paused"], "total"),
         ]
     )
-    catalog = DataCatalog.from_config(CATALOG, save_version=RUN)
+    catalog = DataCatalog.from_config(named_entries(CATALOG))
     catalog["scale"] = MemoryDataset()
     assert run_pipeline(job, catalog) == {"total": int(np.arange(20_000).sum() * 3)}
     assert sorted(journal.calls[4:6]) == ["apply", "scale"]
@@ -247,7 +248,7 @@ def test_a_node_that_raises_is_tried_again_with_fresh_inputs(policy: Callable[[s
 
     job = pipeline([node(numbers, None, "numbers"), node(spoil, "numbers", "tries", name="spoil")])
     catalog = DataCatalog.from_config(
-        {"numbers": {"type": "entrepot_kedro.EntrepotDataset", "copy": "always"}, **CATALOG}, save_version=RUN
+        named_entries({"numbers": {"type": "entrepot_kedro.EntrepotDataset", "copy": "always"}, **CATALOG})
     )
     assert run_pipeline(job, catalog) == {"tries": 3}
     assert seen == [0, 0, 0]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from entrepot_io.connections import scope_store
+from entrepot_kedro import catalog_config
 from entrepot_kedro.hooks import EntrepotHooks
 from kedro.framework.hooks.manager import _create_hook_manager
 from kedro.io import DataCatalog
@@ -44,10 +45,13 @@ def run(runner: Any, function: Callable[[Any], Any]) -> dict[str, int]:
     hooks = _create_hook_manager()
     hooks.register(EntrepotHooks())
     try:
-        runner.run(pipeline(nodes), DataCatalog.from_config(CATALOG), hooks)
+        runner.run(pipeline(nodes), DataCatalog.from_config(catalog_config(CATALOG)), hooks)
     except ValueError:
         hooks.hook.on_pipeline_error(
-            error=ValueError(), run_params={}, pipeline=pipeline(nodes), catalog=DataCatalog.from_config(CATALOG)
+            error=ValueError(),
+            run_params={},
+            pipeline=pipeline(nodes),
+            catalog=DataCatalog.from_config(catalog_config(CATALOG)),
         )
     return seen
 

@@ -15,7 +15,7 @@ import pytest
 from entrepot.errors import ObjectExists, ObjectNotFound, StoreUnavailable
 from entrepot_io.connections import close_all, scope_store
 from entrepot_io.keys import kedro_key
-from entrepot_kedro import EntrepotDataset, EntrepotParallelRunner
+from entrepot_kedro import EntrepotDataset, EntrepotParallelRunner, catalog_config
 from entrepot_kedro.hooks import EntrepotHooks
 from kedro.framework.hooks.manager import _create_hook_manager
 from kedro.io import AbstractDataset, DataCatalog, DatasetError, SharedMemoryDataCatalog
@@ -73,7 +73,7 @@ JOB = pipeline(
 
 def run(runner: AbstractRunner, config: dict[str, Any] = CATALOG, save_version: str = "run-1") -> dict[str, Any]:
     catalog_class = SharedMemoryDataCatalog if isinstance(runner, ParallelRunner) else DataCatalog
-    outputs = runner.run(JOB, catalog_class.from_config(config, save_version=save_version))
+    outputs = runner.run(JOB, catalog_class.from_config(catalog_config(config, run_id=save_version)))
     return cast("dict[str, Any]", outputs["report"].load())
 
 
@@ -124,7 +124,7 @@ def die() -> int:
 def test_without_a_policy_a_killed_node_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEDRO_MP_CONTEXT", "fork")
     job = pipeline([node(die, None, "x", name="die"), node(make, None, ["frame", "producer"], name="make")])
-    catalog = SharedMemoryDataCatalog.from_config(CATALOG, save_version="run-1")
+    catalog = SharedMemoryDataCatalog.from_config(catalog_config(CATALOG, run_id="run-1"))
     with pytest.raises(BrokenProcessPool):
         EntrepotParallelRunner(max_workers=2).run(job, catalog)
     assert stored_datasets() == {"frame", "producer"}, "a node beside it is not hurt"
@@ -162,7 +162,8 @@ def test_whether_values_may_be_changed_can_be_set(setting: dict[str, str], write
 
 
 def dataset(name: str, save_version: str = "run-1", **config: Any) -> AbstractDataset[Any, Any]:
-    return AbstractDataset.from_config(name, CATALOG["{name}"] | config, save_version=save_version)
+    entry = CATALOG["{name}"] | {"name": name, "run_id": save_version} | config
+    return AbstractDataset.from_config(name, entry, save_version=save_version)
 
 
 def object_id(name: str, session: str = "kedro/run-1") -> entrepot.ObjectID:
@@ -213,7 +214,7 @@ def test_a_lost_value_stops_the_run() -> None:
 
     job = pipeline([node(produce, None, "a"), node(make_and_lose, "a", "b"), node(consume, ["a", "b"], "c")])
     with pytest.raises(DatasetError) as caught:
-        SequentialRunner().run(job, DataCatalog.from_config(CATALOG, save_version="run-1"))
+        SequentialRunner().run(job, DataCatalog.from_config(catalog_config(CATALOG, run_id="run-1")))
     cause: BaseException | None = caught.value
     while cause is not None and not isinstance(cause, ObjectNotFound):
         cause = cause.__cause__
@@ -257,7 +258,9 @@ def test_versions_outlive_runs() -> None:
     later = dataset("m", "v3", versioned=True)
     assert later.exists()
     assert later.load() == {"v": 2}  # the latest version
-    explicit_version = AbstractDataset.from_config("m", CATALOG["{name}"] | {"versioned": True}, "v1", "v3")
+    explicit_version = AbstractDataset.from_config(
+        "m", CATALOG["{name}"] | {"name": "m", "versioned": True}, "v1", "v3"
+    )
     assert explicit_version.load() == {"v": 1}
 
 
@@ -287,7 +290,7 @@ def test_run_of_only_missing_outputs(tmp_path: Path) -> None:
 
     job = pipeline([node(count, None, "n"), node(lambda n: n + 1, "n", "out")])
     for _ in range(2):
-        catalog = DataCatalog.from_config({"{name}": CATALOG["{name}"] | {"session": ""}})
+        catalog = DataCatalog.from_config(catalog_config({"{name}": CATALOG["{name}"] | {"session": ""}}))
         SequentialRunner().run(job, catalog, only_missing_outputs=True)
         assert dataset("out", session="").load() == 8
     assert calls.read_text() == "x"
@@ -311,7 +314,7 @@ def test_nodes_make_values_in_the_store_if_asked_for(setting: str, monkeypatch: 
             node(lambda first: np.concatenate([first, first]), "first", "second", name="second"),
         ]
     )
-    catalog = DataCatalog.from_config(CATALOG)
+    catalog = DataCatalog.from_config(catalog_config(CATALOG))
     _, sealed = until_nothing_is_refused(lambda: SequentialRunner().run(job, catalog, hooks))
     assert sealed == (2 if setting == "1" else 0)
     np.testing.assert_array_equal(catalog["second"].load(), np.tile(np.arange(500_000), 2))

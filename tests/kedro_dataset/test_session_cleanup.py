@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from entrepot_io.connections import scope_store
-from entrepot_kedro import EntrepotDataset, session_cleanup
+from entrepot_kedro import EntrepotDataset, catalog_config, session_cleanup
 from entrepot_kedro.ended_runs import ENDED, ended_runs
 from entrepot_kedro.hooks import EntrepotHooks
 from kedro.io import DataCatalog, MemoryDataset
@@ -56,11 +56,13 @@ JOB = pipeline(
 def _catalog(version: str, **datasets: Any) -> DataCatalog:
     """A catalog as ``kedro run`` creates it: all datasets of a run use the run's session."""
     catalog = DataCatalog.from_config(
-        {
-            "{name}": {"type": "entrepot_kedro.EntrepotDataset"},
-            "kept": {"type": "entrepot_kedro.EntrepotDataset", "session": "mine"},
-        },
-        save_version=version,
+        catalog_config(
+            {
+                "{name}": {"type": "entrepot_kedro.EntrepotDataset"},
+                "kept": {"type": "entrepot_kedro.EntrepotDataset", "session": "mine"},
+            },
+            run_id=version,
+        )
     )
     for name, dataset in datasets.items():
         catalog[name] = dataset

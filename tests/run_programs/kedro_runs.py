@@ -6,6 +6,7 @@ import itertools
 import os
 from typing import Any
 
+from entrepot_kedro.catalog_names import named_entries
 from entrepot_kedro.hooks import EntrepotHooks
 from kedro.config import OmegaConfigLoader
 from kedro.io import DataCatalog, SharedMemoryDataCatalog
@@ -53,7 +54,7 @@ def run(
     runner = runner or SequentialRunner()
     run_id = f"run-{os.getpid()}-{next(_numbers)}"
     catalog_class = SharedMemoryDataCatalog if isinstance(runner, ParallelRunner) else DataCatalog
-    catalog = catalog_class.from_config(config or {}, save_version=run_id)
+    catalog = catalog_class.from_config(named_entries(config or {}), save_version=run_id)  # as the hook has it
     if context is not None:
         manager.hook.after_context_created(context=context)
     run_params = {"run_id": run_id, "only_missing_outputs": only_missing_outputs, **params}

@@ -3,7 +3,6 @@
 Known versions: Kedro 1.0 to 1.7. Every name and its use is in :mod:`entrepot_kedro.compat.private_names`; the tests
 check each one against the installed Kedro.
 
-call_stack  the catalog entry, or the catalog, that a dataset is created or loaded for
 datasets    what is in a cache, and whether a dataset outlives its run
 nodes       another function in place of a node's ``run``
 projects    a project's hooks, and its pipelines in a worker process

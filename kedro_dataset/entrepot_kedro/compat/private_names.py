@@ -7,20 +7,10 @@ from entrepot_io.private_names import PrivateName
 PRIVATE_NAMES = (
     PrivateName(
         "kedro.io.core",
-        "AbstractDataset.from_config",
-        "call_stack: its local variables name the catalog entry of a dataset that is being created",
-    ),
-    PrivateName(
-        "kedro.io.core",
         "AbstractDataset._EPHEMERAL",
         "datasets: tells Kedro that a value ends with its run, so that a later run recomputes it",
     ),
     PrivateName("kedro.io.cached_dataset", "CachedDataset._dataset", "datasets: the dataset in a cache"),
-    PrivateName(
-        "kedro.runner.task",
-        "Task.execute",
-        "call_stack: the functions that it calls have the node and the catalog as local variables",
-    ),
     PrivateName("kedro.pipeline.node", "Node.run", "nodes: replaced on one node for one call, so that it is retried"),
     PrivateName(
         "kedro.runner.runner", "AbstractRunner._get_executor", "runners: a process for each running node, not one pool"

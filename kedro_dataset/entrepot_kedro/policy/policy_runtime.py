@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,7 +26,6 @@ from entrepot_policy.state.events import Event
 from entrepot_policy.state.lineage import ObjectRef
 from kedro.pipeline.node import Node
 
-from entrepot_kedro.compat.call_stack import catalog_of_caller
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy.reruns import RerunExecutor
 from entrepot_kedro.policy.run_context import ORCHESTRATOR, RunContext, rebuild_run_context
@@ -238,7 +236,7 @@ class PolicyBinding:
             return dataset.read_direct()
         run_info = dataset.run_info
         if run_info is not None and self._is_new_run(dataset):
-            catalog = catalog_of_caller(sys._getframe())
+            catalog = run_info.catalog.catalog()
             if catalog is not None:
                 self.run_context = rebuild_run_context(run_info, catalog)
         runtime, attempt = self.runtime_of(dataset), self.attempt

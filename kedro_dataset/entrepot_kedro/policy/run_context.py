@@ -119,10 +119,13 @@ def rebuild_run_context(run_info: RunInfo, catalog: Any) -> RunContext:
     if project.PACKAGE_NAME is None and run_info.package is not None:
         configure_pipelines(run_info.package)
     pipeline = registered_pipeline(run_info.pipelines)
+    datasets = stored_datasets(catalog, pipeline, Pipeline([]))
+    for name, dataset in datasets.items():
+        dataset.join_run(run_info.run_id, name)
     return RunContext(
         run_info.run_id,
         label_of(run_info.pipelines),
         pipeline,
         catalog,
-        stored_datasets(catalog, pipeline, Pipeline([])),
+        datasets,
     )

@@ -26,7 +26,7 @@ from entrepot_kedro.policy.policy_runtime import PolicyBinding
 from entrepot_kedro.policy.run_context import RunContext, label_of, registered_pipeline
 from entrepot_kedro.policy.run_journal import RunJournal, run_identity
 from entrepot_kedro.stored_datasets import declare_existing, stored_datasets
-from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
+from entrepot_kedro.values.stored_dataset import CatalogLink, RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import plain_name
 
 
@@ -43,8 +43,11 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
     full_pipeline = registered_pipeline(names) + pipeline
     datasets = stored_datasets(catalog, full_pipeline, pipeline)
     produced_names = {plain_name(name) for name in pipeline.all_outputs()}
+    link = CatalogLink(catalog)
     for name, dataset in datasets.items():
-        dataset.run_info = RunInfo(run_id, tuple(names or ()), plain_name(name) in produced_names, project.PACKAGE_NAME)
+        dataset.join_run(run_id, name)
+        is_produced = plain_name(name) in produced_names
+        dataset.run_info = RunInfo(run_id, tuple(names or ()), is_produced, project.PACKAGE_NAME, link)
     run_datasets = [dataset for dataset in datasets.values() if dataset.session.ends_with_run]
     journal, session = RunJournal(binding.default_runtime().log.path), None
     if run_datasets:

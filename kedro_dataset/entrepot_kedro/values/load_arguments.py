@@ -38,6 +38,14 @@ class LoadArguments:
         """
         if self.form is not None:
             return convert(value, self.form, columns=self.columns)
+        return self.select(value)
+
+    def select(self, value: Any) -> Any:
+        """Return a value with the columns that these ask for, in the form in which it was saved.
+
+        Raises:
+            InvalidArgument: it has no such column, or no columns.
+        """
         return value if self.columns is None else select(value, self.columns)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,28 @@ if TYPE_CHECKING:
     from entrepot_policy.state.lineage import ObjectRef
 
 
+class CatalogLink:
+    """A dataset's link to the catalog of its run.
+
+    In the process that has made the catalog it is weak: a dataset that outlives its run does not keep the others. In
+    a worker, which gets catalog and datasets in one pickle with the task, it is what that pickle has.
+
+    Args:
+        catalog: the catalog.
+    """
+
+    def __init__(self, catalog: Any) -> None:
+        self._weak: weakref.ref[Any] | None = weakref.ref(catalog)
+        self._strong: Any = None
+
+    def catalog(self) -> Any:
+        """Return the catalog; None: it is gone."""
+        return self._strong if self._weak is None else self._weak()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_weak": None, "_strong": self.catalog()}
+
+
 @dataclass(frozen=True)
 class RunInfo:
     """A dataset's run, if a policy is set; travels with the dataset to other processes.
@@ -25,12 +48,14 @@ class RunInfo:
         pipelines: names of the pipelines requested.
         is_produced: whether a node of this run makes the dataset.
         package: the project's package; None: not a Kedro project.
+        catalog: catalog of the run.
     """
 
     run_id: str
     pipelines: tuple[str, ...]
     is_produced: bool
     package: str | None
+    catalog: CatalogLink
 
 
 class StoredDataset(ABC):
@@ -51,7 +76,11 @@ class StoredDataset(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The dataset's name, from which its key is derived."""
+        """The dataset's name, from which its key is derived.
+
+        Raises:
+            InvalidArgument: nothing has named it.
+        """
 
     @property
     @abstractmethod
@@ -98,6 +127,10 @@ class StoredDataset(ABC):
     @abstractmethod
     def load_key(self) -> str | None:
         """Return the key that a load reads; None: a version that only the store can tell."""
+
+    @abstractmethod
+    def join_run(self, run_id: str, name: str) -> None:
+        """Belong to a run, unless a session is set or an earlier run has it; take a name, if there is none."""
 
     @abstractmethod
     def resume_session(self, session: str) -> None:

@@ -1,0 +1,78 @@
+"""Names for the datasets of a catalog's configuration.
+
+Kedro creates a dataset from its entry's arguments alone, so a dataset that is stored under its entry's name needs it
+among these. An entry ``features`` gets ``name: features``, and a pattern ``"{space}.int_{rest}"`` gets itself as the
+name, which Kedro then fills in for each dataset that matches it. The plugin's hook does so for the catalog of each
+session of Kedro; a catalog that is built in Python gets it by :func:`catalog_config`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from os import urandom
+from typing import Any
+
+# The class, as a catalog may write it; other classes are given as such, since importing what a catalog names is slow.
+_STORED_TYPES = ("entrepot_kedro.EntrepotDataset", "entrepot_kedro.dataset.EntrepotDataset")
+_CACHES = (
+    "CachedDataset",
+    "cached_dataset.CachedDataset",
+    "kedro.io.CachedDataset",
+    "kedro.io.cached_dataset.CachedDataset",
+)
+
+
+def catalog_config(config: Mapping[str, Any], *, run_id: str | None = None) -> dict[str, Any]:
+    """Return a catalog's configuration in which each ``EntrepotDataset`` has its name and its run.
+
+        catalog = DataCatalog.from_config(catalog_config({"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}))
+
+    Only catalogs that Python code builds need it: ``kedro run``, ``KedroSession`` and notebooks do the same by the
+    plugin's hooks.
+
+    Args:
+        config: what ``DataCatalog.from_config`` takes; it is not changed.
+        run_id: the run whose session the values belong to; default: a new one, so that two catalogs of one process
+            never share values unless they are meant to.
+    """
+    run_id = run_id or f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{urandom(4).hex()}"
+    return named_entries(config, {"run_id": run_id})
+
+
+def named_entries(config: Mapping[str, Any], arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a catalog's configuration in which each ``EntrepotDataset`` has its name.
+
+    Args:
+        config: the configuration; it is not changed. Entries that are equal to the result's are the same objects.
+        arguments: further arguments of each of them, unless it has its own.
+    """
+    return {name: _named(name, entry, dict(arguments or {})) for name, entry in config.items()}
+
+
+def _named(name: str, entry: Any, arguments: dict[str, Any]) -> Any:
+    if not isinstance(entry, Mapping):  # an anchor of YAML, or a mistake, which Kedro reports
+        return entry
+    dataset_type: Any = entry.get("type")
+    if _is_stored(dataset_type):
+        return {"name": name} | arguments | dict(entry)
+    if _is_cache(dataset_type) and "dataset" in entry:
+        inner = _named(name, entry["dataset"], arguments)
+        return entry if inner is entry["dataset"] else dict(entry) | {"dataset": inner}
+    return entry
+
+
+def _is_stored(dataset_type: Any) -> bool:
+    if isinstance(dataset_type, type):
+        from entrepot_kedro.dataset import EntrepotDataset
+
+        return issubclass(dataset_type, EntrepotDataset)
+    return dataset_type in _STORED_TYPES
+
+
+def _is_cache(dataset_type: Any) -> bool:
+    if isinstance(dataset_type, type):
+        from kedro.io import CachedDataset
+
+        return issubclass(dataset_type, CachedDataset)
+    return dataset_type in _CACHES
