@@ -324,9 +324,10 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         """
         if self._name is None:
             raise InvalidArgument(
-                'this EntrepotDataset needs a name: pass EntrepotDataset(name="..."), set name: "{name}" in its catalog '
-                "pattern, or build the catalog from entrepot_kedro.catalog_config(...). Kedro names it only in a session "
-                "with hooks (kedro viz: --include-hooks), in an entry of its own or in a CachedDataset"
+                'this EntrepotDataset needs a name: pass EntrepotDataset(name="..."), set name: "{name}" in its '
+                "catalog entry or pattern, or build the catalog from entrepot_kedro.catalog_config(...). It is named by "
+                "itself only in sessions with hooks (kedro viz: --include-hooks), in an entry of its own or in a "
+                "CachedDataset"
             )
         return self._name
 
