@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness.machine import ROOT, commit, machine
-from benchmarks.reports.table_handoff import sections
+from benchmarks.reports.table_handoff import goal_table, sections
 from examples.flights.transports import ORCHESTRATORS, Transport, select_transports
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             shutil.rmtree(work, ignore_errors=True)
     figures = {"bytes": arguments.mib * MIB, "rounds": arguments.rounds, "lines": lines}
-    print("\n\n".join(sections(figures)))
+    print("\n\n".join([*sections(figures), goal_table(figures)]))
     if arguments.json:
         result = {"machine": machine(), "commit": commit(), "handoff": figures}
         arguments.json.write_text(json.dumps(result, indent=1), encoding="utf-8")

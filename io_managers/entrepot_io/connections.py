@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
 
 if TYPE_CHECKING:
-    from entrepot import Allocating, Store
+    from entrepot import Allocating, Durable, Store
 
 PickleRule = tuple[bool | None, Callable[[str], bool] | None]
 
 _lock = threading.Lock()
-# Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, ENTREPOT_OBJECT_STRINGS.
-_stores: dict[tuple[str | None, str, PickleRule, str | None, str | None], Store] = {}
+# Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, ENTREPOT_OBJECT_STRINGS, storage options.
+_stores: dict[tuple[str | None, str, PickleRule, str | None, str | None, str], Store] = {}
 _allocating: tuple[Store, Allocating] | None = None  # guarded by _lock
 # Sessions that a reader of many values keeps open, by address, scope and session; guarded by _lock.
 _held: WeakValueDictionary[tuple[str | None, str, str], Store] = WeakValueDictionary()
@@ -44,14 +44,40 @@ def permit_pickle(allow: bool | None, classes: Callable[[str], bool] | None) -> 
     _pickle_rule = (allow, classes)
 
 
-def scope_store(address: str | None, scope: str) -> Store:
+def durable_tier(storage_options: Mapping[str, Any] | None) -> Durable | None:
+    """The durable tier that ``ENTREPOT_DURABLE`` names, with storage options of its own; ``None``: there are none.
+
+    Args:
+        storage_options: for fsspec's driver, such as credentials.
+
+    Raises:
+        InvalidArgument: there are options, but no durable tier for them.
+    """
+    if not storage_options:
+        return None
+    import entrepot
+    from entrepot.errors import InvalidArgument
+
+    url = os.environ.get("ENTREPOT_DURABLE")
+    if not url:
+        raise InvalidArgument(
+            "credentials are for the place where values are also written, and there is none: set ENTREPOT_DURABLE to a "
+            "URL such as s3://bucket/runs, or remove the credentials"
+        )
+    mode: Any = os.environ.get("ENTREPOT_DURABLE_MODE") or "through"
+    return entrepot.Durable(url, mode, storage_options=storage_options)
+
+
+def scope_store(address: str | None, scope: str, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The scope's own session, in the current store; its contents outlive runs.
 
     Args:
         address: of the store; ``None`` for the one that ``entrepot.connect`` finds.
         scope: the deployment.
+        storage_options: for the durable tier (:func:`durable_tier`); ``None``: what its driver finds by itself.
 
     Raises:
+        InvalidArgument: there are options, but no durable tier for them.
         StoreUnavailable: nothing answers at that address.
     """
     from entrepot import raw_objects
@@ -65,29 +91,36 @@ def scope_store(address: str | None, scope: str) -> Store:
         pickle_rule,
         environment("ENTREPOT_ALLOW_PICKLE"),
         environment("ENTREPOT_OBJECT_STRINGS"),
+        repr(sorted(storage_options.items())) if storage_options else "",
     )
     with _lock:
         store = _stores.get(key)
         if store is None or store.closed:
-            store = _connect(address, scope, SCOPE_SESSION, pickle_rule)
+            store = _connect(address, scope, SCOPE_SESSION, pickle_rule, durable_tier(storage_options))
             _stores[key] = store
             return store
     raw_objects.ensure_connected(store)
     return store
 
 
-def session_store(address: str | None, scope: str, session: str, ttl: float | None) -> Store:
+def session_store(
+    address: str | None,
+    scope: str,
+    session: str,
+    ttl: float | None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Store:
     """A session of a scope, created if missing, with a time to live.
 
     Args:
-        address, scope: as for :func:`scope_store`.
+        address, scope, storage_options: as for :func:`scope_store`.
         session: its name; empty for the scope's own session, which never expires.
         ttl: seconds that the session lives after its last use; ``None`` for the store's default.
 
     Raises:
         StoreUnavailable: nothing answers at that address.
     """
-    store = scope_store(address, scope)
+    store = scope_store(address, scope, storage_options)
     if session == SCOPE_SESSION:
         return store
     if ttl is None and (held := _held_session(store, address, scope, session)) is not None:
@@ -131,11 +164,18 @@ def unshared_store(address: str | None, scope: str, session: str) -> Store:
     return _connect(address, scope, session, _pickle_rule)
 
 
-def _connect(address: str | None, scope: str, session: str, pickle_rule: PickleRule) -> Store:
+def _connect(
+    address: str | None, scope: str, session: str, pickle_rule: PickleRule, durable: Durable | None = None
+) -> Store:
     import entrepot
 
     return entrepot.connect(
-        address, session=session, scope=scope, allow_pickle=pickle_rule[0], pickled_classes=pickle_rule[1]
+        address,
+        session=session,
+        scope=scope,
+        durable=durable,
+        allow_pickle=pickle_rule[0],
+        pickled_classes=pickle_rule[1],
     )
 
 

@@ -142,7 +142,7 @@ def _exists(dataset: StoredDataset) -> bool:
 
 def _holds(dataset: StoredDataset, session: str) -> bool:
     """Return whether a session has a dataset's value; leaves no session that it has not found."""
-    store = scope_store(dataset.address, dataset.scope)
+    store = scope_store(dataset.address, dataset.scope, dataset.storage_options)
     location = SessionLocation(dataset.address, dataset.scope, session)
     listed = any(info.session == session for info in store.sessions() if info.scope == dataset.scope)
     if not listed and not os.environ.get("ENTREPOT_DURABLE"):

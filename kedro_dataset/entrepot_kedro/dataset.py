@@ -36,6 +36,7 @@ from kedro.io.core import VersionNotFoundError
 from entrepot_kedro.compat.datasets import EphemeralByState
 from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.values.copying import copying_of
+from entrepot_kedro.values.credentials import parse_credentials
 from entrepot_kedro.values.load_arguments import parse_load_arguments
 from entrepot_kedro.values.previews import preview_of
 from entrepot_kedro.values.process_session import register_process_session
@@ -113,6 +114,8 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             ``reading: loop_sequential``; unset: the session's default set.
         load_args: ``as``, the form in which a table or array is loaded, whatever was saved (``pandas``, ``polars``,
             ``polars.lazy``, ``arrow``, ``arrow.reader`` or ``numpy``), and ``columns``, a list of a table's columns.
+        credentials: storage options of ``ENTREPOT_DURABLE``, where values are also written: what fsspec's driver takes,
+            such as ``key`` and ``secret``; in a catalog, a name in ``credentials.yml``.
         run_id: ID of the run whose session the value belongs to, if no session is set; supplied by a run or by
             ``catalog_config``. Unset: the value belongs to this process.
         version: supplied by a catalog for ``versioned: true``. Versions outlive runs.
@@ -139,6 +142,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         session_ttl: float | str | None = None,
         locality_set: str | dict[str, Any] | None = None,
         load_args: dict[str, Any] | None = None,
+        credentials: dict[str, Any] | None = None,
         run_id: str | None = None,
         version: Version | None = None,
         metadata: dict[str, Any] | None = None,
@@ -156,6 +160,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         self.run_info: RunInfo | None = None
         self._locality_set = parse_usage_hints(locality_set)
         self._load_arguments = parse_load_arguments(load_args)
+        self.storage_options = parse_credentials(credentials)
         self._name = None if name is None else plain_name(name)
         self._form = "" if name is None else form_of(name)
         self._owner_pid = os.getpid()
@@ -170,7 +175,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         else:
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
         if self._session.name == PROCESS_SESSION:
-            register_process_session(self.address, self.scope)
+            register_process_session(self.address, self.scope, self.storage_options)
         self._declared_persistent: bool | None = None
         self._can_be_continued = False
 
@@ -293,7 +298,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
 
     def store(self) -> Store:
         """Return a store for the value's session."""
-        return session_store(self.address, self.scope, self._session.name, self._session_ttl)
+        return session_store(self.address, self.scope, self._session.name, self._session_ttl, self.storage_options)
 
     def reference(self, key: str | None = None) -> ObjectRef:
         """Return the lineage reference of a value of this dataset; computed without the store.
@@ -325,9 +330,9 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         if self._name is None:
             raise InvalidArgument(
                 'this EntrepotDataset needs a name: pass EntrepotDataset(name="..."), set name: "{name}" in its '
-                "catalog entry or pattern, or build the catalog from entrepot_kedro.catalog_config(...). It is named by "
-                "itself only in sessions with hooks (kedro viz: --include-hooks), in an entry of its own or in a "
-                "CachedDataset"
+                "catalog entry or pattern, or build the catalog from entrepot_kedro.catalog_config(...). The catalog "
+                "names it only in sessions with hooks (kedro viz: --include-hooks), and only in an entry of its own or "
+                "in a CachedDataset"
             )
         return self._name
 

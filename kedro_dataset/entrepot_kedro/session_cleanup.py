@@ -166,7 +166,7 @@ def _is_persistent(name: str, catalog: Any, run_datasets: Mapping[str, StoredDat
 
 def _saved_objects(location: SessionLocation) -> list[raw_objects.ObjectEntry]:
     """List what a run saved in its session; remove the session if it is empty."""
-    store = scope_store(location.address, location.scope).session(location.session)
+    store = scope_store(location.address, location.scope, location.storage_options).session(location.session)
     entries = list(raw_objects.iter_entries(store))
     if not entries:
         store.remove_session(location.session)
@@ -180,7 +180,7 @@ class _SessionRemover:
         self._location = location
         self._pid = os.getpid()
         # Held rather than looked up when needed: a dataset may be collected anywhere, even while a lock is held.
-        self._store = scope_store(location.address, location.scope)
+        self._store = scope_store(location.address, location.scope, location.storage_options)
         self._remaining = {id(dataset) for dataset in datasets.values()}
         for dataset in datasets.values():
             weakref.finalize(dataset, self._on_collected, id(dataset))
@@ -202,14 +202,13 @@ def _run_sessions(pipeline: Pipeline, catalog: Any) -> dict[SessionLocation, dic
     for name, dataset in stored_datasets(catalog, pipeline, pipeline).items():
         session = dataset.session
         if session.name != PROCESS_SESSION and (session.ends_with_run or is_run_session(session.name)):
-            datasets_by_session.setdefault(SessionLocation(dataset.address, dataset.scope, session.name), {})[name] = (
-                dataset
-            )
+            location = SessionLocation(dataset.address, dataset.scope, session.name, dataset.storage_options)
+            datasets_by_session.setdefault(location, {})[name] = dataset
     return datasets_by_session
 
 
 def _mark_ended(location: SessionLocation) -> None:
     """Leave a mark for ``entrepot gc``, in case this process is killed before it removes the session."""
-    store = scope_store(location.address, location.scope).session(location.session)
+    store = scope_store(location.address, location.scope, location.storage_options).session(location.session)
     oid = ObjectID.derive(location.scope, location.session, ENDED_KEY)
     raw_objects.put_record(store, oid, json.dumps(process_mark()).encode())

@@ -25,6 +25,7 @@ from benchmarks.harness.stage import SystemsUnderTest, running_system
 from benchmarks.harness.text import bytes_text, grid, time_text
 from benchmarks.reports.goals import goals
 from benchmarks.reports.report import page, write
+from benchmarks.reports.table_handoff import goal_table
 from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
 from benchmarks.systems.base import Unavailable, descendants
 from benchmarks.workloads import profiles
@@ -279,12 +280,21 @@ def test_a_hand_off_is_told_and_judged(recorded: dict[str, Any]) -> None:
     line |= {"sharing": 0.2, "writing": 0.1, "seconds": 3.0, "stored_bytes": GIB, "moved_bytes": 0} | peak
     line |= {"peak": 1.5 * GIB, "idle": 0, "empty": GIB // 2}
     used = line | {"store": "used", "sharing": 0.01}
-    recorded["zero-copy"] = {"handoff": {"bytes": GIB, "rounds": 1, "lines": [used, line]}, "failures": {}}
+    pickled = line | {"name": "pickle", "label": "pickle datasets", "store": "", "allocate": False, "sharing": 4.0}
+    pickled |= {"peak": 1.2 * GIB}
+    figures = {"bytes": GIB, "rounds": 1, "lines": [used, line, pickled]}
+    recorded["zero-copy"] = {"handoff": figures, "failures": {}}
     by_name = {goal.what: (goal.reached, goal.met) for goal in goals(recorded)}
     name = "three tasks that hand on a table, "
     assert by_name[f"{name}Kedro: sharing in all"] == ("200 ms", False)
     assert by_name[f"{name}Kedro: peak memory over the table"] == ("1.00", True)
     assert by_name[f"{name}Airflow: sharing in all"] == ("not measured", None)
+    assert by_name[f"{name}Kedro: sharing over that of pickle datasets"] == ("0.0500", True)
+    assert by_name[f"{name}Kedro: peak memory over that of pickle datasets"] == ("1.25", False)
+    assert by_name[f"{name}Kedro: sharing over that of memory"] == ("not measured", None)
+    table = goal_table(figures)
+    assert "not measured" not in table
+    assert [line.split("|")[-2].strip() for line in table.splitlines()[2:]] == ["no", "yes", "yes", "no"]
     assert "Three tasks hand on a table of 1.0 GiB" in page(recorded, [])
 
 
@@ -303,6 +313,7 @@ def test_a_table_is_handed_on_and_only_the_new_column_is_stored(tmp_path: Path) 
     ]
     assert [line["stored_bytes"] // MIB for line in ours] == [36] * 4, "columns that were stored are stored again"
     assert [line["name"] for line in lines if line not in ours] == ["pickle"]
+    assert "Kedro: sharing over that of pickle datasets" in done.stdout
 
 
 def test_the_report_and_its_plots_are_written(recorded: dict[str, Any], tmp_path: Path) -> None:

@@ -5,39 +5,44 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from entrepot.errors import EntrepotError, ObjectNotFound
+from entrepot_io.connections import durable_tier
 
 from entrepot_kedro.values.sessions import PROCESS_SESSION
 
 _lock = threading.Lock()
-_process_scopes: set[tuple[str | None, str]] = set()  # (address, scope) with values of this process; guarded by _lock
+# Storage options by (address, scope) that have values of this process; guarded by _lock.
+_process_scopes: dict[tuple[str | None, str], Mapping[str, Any] | None] = {}
 
 
 @dataclass(frozen=True)
 class SessionLocation:
-    """A session of a store."""
+    """A session of a store, with the storage options of its durable tier."""
 
     address: str | None
     scope: str
     session: str
+    storage_options: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
-def register_process_session(address: str | None, scope: str) -> None:
+def register_process_session(address: str | None, scope: str, storage_options: Mapping[str, Any] | None = None) -> None:
     """Register a dataset that belongs to this process only: its values are removed when the process exits."""
     with _lock:
         if not _process_scopes:
             atexit.register(_remove_process_sessions, os.getpid())
-        _process_scopes.add((address, scope))
+        _process_scopes[address, scope] = storage_options or _process_scopes.get((address, scope))
 
 
 def _remove_process_sessions(pid: int) -> None:
     if os.getpid() != pid:
         return  # in a fork of that process
-    for address, scope in list(_process_scopes):
-        remove_session(SessionLocation(address, scope, PROCESS_SESSION), address)
+    for (address, scope), storage_options in list(_process_scopes.items()):
+        remove_session(SessionLocation(address, scope, PROCESS_SESSION, storage_options), address)
 
 
 def remove_session(location: SessionLocation, address: str | None) -> None:
@@ -47,5 +52,7 @@ def remove_session(location: SessionLocation, address: str | None) -> None:
 
     with suppress(EntrepotError):
         if garbage.store_answers(address):
-            with entrepot.connect(address, scope=location.scope, session="") as store, suppress(ObjectNotFound):
+            durable = durable_tier(location.storage_options)
+            opened = entrepot.connect(address, scope=location.scope, session="", durable=durable)
+            with opened as store, suppress(ObjectNotFound):
                 store.remove_session(location.session)

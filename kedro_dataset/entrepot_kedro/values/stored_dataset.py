@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,12 +66,14 @@ class StoredDataset(ABC):
         address: address of the store; None: the user's private store.
         scope: scope of the project.
         copy_mode: copy mode for loading.
+        storage_options: of the durable tier; None: what its driver finds by itself.
         run_info: the run that the dataset belongs to; None: no policy is set.
     """
 
     address: str | None
     scope: str
     copy_mode: CopyMode
+    storage_options: Mapping[str, Any] | None
     run_info: RunInfo | None
 
     @property

@@ -16,7 +16,7 @@ import kedro.io
 import kedro.io.data_catalog
 import kedro.io.memory_dataset
 import kedro.io.shared_memory_dataset
-from entrepot_kedro import EntrepotDataset
+from entrepot_kedro import EntrepotDataset, catalog_config
 from kedro.io.memory_dataset import _EMPTY
 
 _numbers = itertools.count()
@@ -43,11 +43,16 @@ class SharedMemoryDataset(MemoryDataset):
         """Accept the manager process, which is not needed."""
 
 
-PATTERN = {"{default}": {"type": "entrepot_kedro.EntrepotDataset"}}
+class _PatternOfEachCatalog:
+    """The pattern for datasets without an entry: in each catalog a run of its own, as their values in memory are."""
+
+    def __get__(self, catalog: object, of: type) -> dict[str, Any]:
+        return catalog_config({"{default}": {"type": "entrepot_kedro.EntrepotDataset"}})
+
 
 for module in (kedro.io, kedro.io.memory_dataset, kedro.io.data_catalog):
     module.MemoryDataset = MemoryDataset  # type: ignore[attr-defined]
 for module in (kedro.io, kedro.io.shared_memory_dataset, kedro.io.data_catalog):
     module.SharedMemoryDataset = SharedMemoryDataset  # type: ignore[attr-defined]
-kedro.io.DataCatalog.default_runtime_patterns = PATTERN
-kedro.io.SharedMemoryDataCatalog.default_runtime_patterns = PATTERN
+for catalog in (kedro.io.DataCatalog, kedro.io.SharedMemoryDataCatalog):
+    catalog.default_runtime_patterns = _PatternOfEachCatalog()  # type: ignore[misc, assignment]

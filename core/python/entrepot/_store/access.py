@@ -28,6 +28,8 @@ def access_to(
         return direct
     recorded = durable_config(session.client, session.scope, session.name) if requested is None else None
     durable = requested or recorded or inherited
+    if durable == inherited:  # the same place: with the storage options, which no record has
+        durable = inherited
     if durable is None:
         return direct
     from entrepot._checkpoints.functions import checkpoint_function  # here, because most sessions are not durable
