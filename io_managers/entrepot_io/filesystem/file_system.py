@@ -9,11 +9,12 @@ from typing import Any
 from entrepot import raw_objects
 from fsspec.compression import compr
 from fsspec.core import get_compression
+from fsspec.utils import stringify_path
 
 from entrepot_io.filesystem import sealing
 from entrepot_io.filesystem.os_errors import not_found, not_permitted, os_errors
 from entrepot_io.filesystem.output import CompressedWriter
-from entrepot_io.filesystem.paths import Location
+from entrepot_io.filesystem.paths import Location, strip
 from entrepot_io.filesystem.reader import ObjectReader
 from entrepot_io.filesystem.reading import ReadingFileSystem
 from entrepot_io.filesystem.sessions import Sessions
@@ -94,7 +95,7 @@ class EntrepotFileSystem(ReadingFileSystem):
             return ObjectReader(self, entry["name"], entry, view)
         if mode not in ("wb", "xb", "ab"):
             raise ValueError(f"mode {mode!r} is not supported: objects are read (r), or written as a whole (w, x, a)")
-        location = self._tree.locate_target(self._strip_protocol(path))
+        location = self._tree.locate_target(strip(stringify_path(path)))
         start = self.view(path) if mode == "ab" and self.isfile(path) else None
         with os_errors(location.path):
             store = self._tree.open_session(location, create=True)
@@ -138,7 +139,7 @@ class EntrepotFileSystem(ReadingFileSystem):
                 return
             if file.info.collection is not None:
                 raise not_permitted(source.path, "a collection cannot be copied, as its members would have two owners")
-            target = self._tree.locate_target(self._strip_protocol(path2))
+            target = self._tree.locate_target(strip(stringify_path(path2)))
             into = self._tree.open_session(target, create=True)
             if into.durable is not None:
                 sealing.put_value(into, target.name, file.store.get(file.info.id))

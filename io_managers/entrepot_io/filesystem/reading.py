@@ -17,6 +17,8 @@ from entrepot_io.filesystem.tree import Entry, Tree, file_entry, folder_entry
 if TYPE_CHECKING:
     from entrepot import ObjectInfo
 
+_ROOTED = f"{PROTOCOL}:///"
+
 
 class ReadingFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The methods of the file system that change nothing.
@@ -38,7 +40,11 @@ class ReadingFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(item) for item in path]
-        return strip(stringify_path(path))
+        # Kedro's datasets take the first part after two slashes for a host, and drop it, so PartitionedDataset has to
+        # get a path with which it can build a URL with three.
+        text = stringify_path(path)
+        stripped = strip(text)
+        return f"/{stripped}" if stripped and text.startswith(_ROOTED) else stripped
 
     @property
     def fsid(self) -> str:
@@ -94,13 +100,36 @@ class ReadingFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
     ) -> Any:
-        """Return all files below a directory. Within a session, this takes one listing, whatever the directories."""
+        """Return all files below a directory. Within a session, this takes one listing, whatever the directories.
+
+        The paths begin with a slash if a URL with three of them is given.
+        """
         location = self._locate(path)
         with os_errors(location.path):
             below = None if withdirs or maxdepth is not None else self._tree.descendants(location)
         if not below:
-            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
+            below = super().find(location.path, maxdepth=maxdepth, withdirs=withdirs, detail=True, **kwargs)
+        if stringify_path(path).startswith(_ROOTED):
+            below = {f"/{name}": entry | {"name": f"/{name}"} for name, entry in below.items()}
         return below if detail else list(below)
+
+    def walk(self, path: str, maxdepth: int | None = None, *arguments: Any, **kwargs: Any) -> Any:
+        """As fsspec's; the paths are those that :meth:`ls` returns."""
+        return super().walk(strip(stringify_path(path)), maxdepth, *arguments, **kwargs)
+
+    def glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
+        """As fsspec's; the paths are those that :meth:`ls` returns."""
+        return super().glob(stringify_path(path).removeprefix(f"{PROTOCOL}:").lstrip("/"), maxdepth, **kwargs)
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
+        """As fsspec's; the paths are those that :meth:`ls` returns."""
+        plain = path if isinstance(path, list) else strip(stringify_path(path))
+        return super().cat(plain, recursive, on_error, **kwargs)
+
+    def expand_path(self, path: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> Any:
+        """As fsspec's; the paths are those that :meth:`ls` returns."""
+        paths = path if isinstance(path, list) else [path]
+        return super().expand_path([strip(stringify_path(each)) for each in paths], recursive, maxdepth, **kwargs)
 
     def created(self, path: str) -> datetime:
         """Return when the file's present content was written."""
@@ -165,7 +194,7 @@ class ReadingFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # --- helpers
 
     def _locate(self, path: Any) -> Location:
-        return self._tree.locate(self._strip_protocol(path))
+        return self._tree.locate(strip(stringify_path(path)))
 
     def _file_info(self, path: str) -> ObjectInfo:
         location = self._locate(path)

@@ -245,6 +245,25 @@ def test_a_kedro_catalog_with_versions(frame: Any, options: dict[str, Any], fs: 
     assert len(fs.glob("current/report.csv/*/report.csv")) == 2
 
 
+def test_a_url_with_three_slashes_has_its_paths_with_one(frame: Any, fs: EntrepotFileSystem) -> None:
+    """Kedro's PartitionedDataset joins them with the protocol, and its datasets drop what then stands for a host."""
+    with fs.open("current/parts/a.csv", "wb") as file:
+        file.write(b"a")
+    url = "entrepot:///current/parts"
+    assert fs._strip_protocol(url) == "/current/parts"
+    assert fs.find(url) == ["/current/parts/a.csv"]
+    assert fs.find(url, maxdepth=1, detail=True)["/current/parts/a.csv"]["name"] == "/current/parts/a.csv"
+    for same in (url, "entrepot://current/parts", "current/parts"):
+        assert fs.glob(f"{same}/*.csv") == ["current/parts/a.csv"]
+        assert [(folder, files) for folder, _, files in fs.walk(same)] == [("current/parts", ["a.csv"])]
+        assert fs.expand_path(same, recursive=True) == ["current/parts", "current/parts/a.csv"]
+        assert fs.cat(f"{same}/a.csv") == b"a"
+    with pytest.raises(PermissionError):
+        fs.rm("entrepot:///", recursive=True)
+    fs.rm(url, recursive=True)
+    assert not fs.exists(url)
+
+
 def test_kedro_without_the_third_slash_is_told_so(frame: Any, options: dict[str, Any]) -> None:
     datasets = pytest.importorskip("kedro_datasets.pandas")
     dataset = datasets.CSVDataset(filepath="entrepot://current/report.csv", fs_args=options)
