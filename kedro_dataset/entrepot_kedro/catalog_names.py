@@ -13,14 +13,10 @@ from collections.abc import Mapping
 from os import urandom
 from typing import Any
 
+from entrepot_kedro.compat.datasets import is_cache_type
+
 # The class, as a catalog may write it; other classes are given as such, since importing what a catalog names is slow.
 _STORED_TYPES = ("entrepot_kedro.EntrepotDataset", "entrepot_kedro.dataset.EntrepotDataset")
-_CACHES = (
-    "CachedDataset",
-    "cached_dataset.CachedDataset",
-    "kedro.io.CachedDataset",
-    "kedro.io.cached_dataset.CachedDataset",
-)
 
 
 def catalog_config(config: Mapping[str, Any], *, run_id: str | None = None) -> dict[str, Any]:
@@ -56,7 +52,7 @@ def _named(name: str, entry: Any, arguments: dict[str, Any]) -> Any:
     dataset_type: Any = entry.get("type")
     if _is_stored(dataset_type):
         return {"name": name} | arguments | dict(entry)
-    if _is_cache(dataset_type) and "dataset" in entry:
+    if is_cache_type(dataset_type) and "dataset" in entry:
         inner = _named(name, entry["dataset"], arguments)
         return entry if inner is entry["dataset"] else dict(entry) | {"dataset": inner}
     return entry
@@ -68,11 +64,3 @@ def _is_stored(dataset_type: Any) -> bool:
 
         return issubclass(dataset_type, EntrepotDataset)
     return dataset_type in _STORED_TYPES
-
-
-def _is_cache(dataset_type: Any) -> bool:
-    if isinstance(dataset_type, type):
-        from kedro.io import CachedDataset
-
-        return issubclass(dataset_type, CachedDataset)
-    return dataset_type in _CACHES

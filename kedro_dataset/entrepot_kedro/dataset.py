@@ -31,9 +31,9 @@ from entrepot_io.settings import resolve
 from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
 from kedro.io import Version
-from kedro.io.core import VersionNotFoundError
 
 from entrepot_kedro.compat.datasets import EphemeralByState
+from entrepot_kedro.compat.versions import VersionNotFoundError
 from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.credentials import parse_credentials

@@ -130,7 +130,11 @@ def test_subclasses_get_their_name() -> None:
 
 
 def test_a_run_names_what_its_catalog_has_and_keeps_what_it_was_given() -> None:
-    given = {"plain": Subclass(), "form@pandas": EntrepotDataset(), "named": EntrepotDataset(name="n", run_id="own")}
+    given: dict[str, Any] = {
+        "plain": Subclass(),
+        "form@pandas": EntrepotDataset(),
+        "named": EntrepotDataset(name="n", run_id="own"),
+    }
     run_catalog = DataCatalog(given)
     join_run(given, run_catalog, "run-1")
     descriptions = [description(run_catalog[name]) for name in given]

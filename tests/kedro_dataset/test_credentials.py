@@ -57,7 +57,7 @@ def test_without_them_the_place_cannot_be_reached(bucket: dict[str, Any]) -> Non
 def test_they_are_in_no_text(bucket: dict[str, Any]) -> None:
     dataset = catalog(bucket | {"secret": "do-not-tell"})["orders"]
     assert "do-not-tell" not in f"{dataset!r} {dataset}"
-    with pytest.raises(InvalidArgument, match="must be a mapping of storage options.*not str") as caught:
+    with pytest.raises(InvalidArgument, match=r"must be a mapping of storage options.*not str") as caught:
         EntrepotDataset(name="x", credentials="do-not-tell")  # type: ignore[arg-type]
     assert "do-not-tell" not in str(caught.value)
 

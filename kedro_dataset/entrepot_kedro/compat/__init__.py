@@ -7,6 +7,7 @@ datasets    what is in a cache, and whether a dataset outlives its run
 nodes       another function in place of a node's ``run``
 projects    a project's hooks, and its pipelines in a worker process
 runners     base classes of the plugin's runners
+versions    base of a dataset whose versions are not files
 
 There is a module for each concern because most processes need only one of them, and Kedro's runners are slow to import.
 """

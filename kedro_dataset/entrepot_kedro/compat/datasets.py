@@ -13,6 +13,14 @@ def uncached(dataset: Any) -> Any:
     return dataset._dataset if type(dataset) is CachedDataset else dataset
 
 
+def is_cache_type(dataset_type: Any) -> bool:
+    """Return whether the ``type`` of a catalog's entry, a class or its name, is Kedro's ``CachedDataset``."""
+    if isinstance(dataset_type, type):
+        return issubclass(dataset_type, CachedDataset)
+    names = ("CachedDataset", "cached_dataset.CachedDataset")
+    return dataset_type in (*names, *(f"kedro.io.{name}" for name in names))
+
+
 class EphemeralByState:
     """Base of a dataset whose value may or may not be there for the next run, which only the dataset itself knows.
 

@@ -10,6 +10,7 @@ PRIVATE_NAMES = (
         "AbstractDataset._EPHEMERAL",
         "datasets: tells Kedro that a value ends with its run, so that a later run recomputes it",
     ),
+    PrivateName("kedro.io.core", "VersionNotFoundError", "versions: raised where a dataset has no version yet"),
     PrivateName("kedro.io.cached_dataset", "CachedDataset._dataset", "datasets: the dataset in a cache"),
     PrivateName("kedro.pipeline.node", "Node.run", "nodes: replaced on one node for one call, so that it is retried"),
     PrivateName(

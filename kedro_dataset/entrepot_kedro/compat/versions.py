@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kedro.io import AbstractVersionedDataset, Version
+from kedro.io.core import VersionNotFoundError as VersionNotFoundError
 
 
 class VersionsInStore(AbstractVersionedDataset[Any, Any]):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from entrepot_io.keys import kedro_key, object_name
 from entrepot_io.usage_hints import UsageHints
 from entrepot_io.values import key_exists, put_value
-from kedro.io.core import VersionNotFoundError
 
-from entrepot_kedro.compat.versions import VersionsInStore
+from entrepot_kedro.compat.versions import VersionNotFoundError, VersionsInStore
 from entrepot_kedro.values.stored_dataset import StoredDataset
 
 if TYPE_CHECKING:

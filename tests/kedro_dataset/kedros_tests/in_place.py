@@ -55,4 +55,4 @@ for module in (kedro.io, kedro.io.memory_dataset, kedro.io.data_catalog):
 for module in (kedro.io, kedro.io.shared_memory_dataset, kedro.io.data_catalog):
     module.SharedMemoryDataset = SharedMemoryDataset  # type: ignore[attr-defined]
 for catalog in (kedro.io.DataCatalog, kedro.io.SharedMemoryDataCatalog):
-    catalog.default_runtime_patterns = _PatternOfEachCatalog()  # type: ignore[misc, assignment]
+    catalog.default_runtime_patterns = _PatternOfEachCatalog()  # type: ignore[assignment]
