@@ -8,6 +8,7 @@ datasets without an entry in a catalog too. Loaded before the tests, so they imp
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 from typing import Any
@@ -30,7 +31,7 @@ class MemoryDataset(EntrepotDataset):
     ) -> None:
         super().__init__(name=f"memory-{os.getpid()}-{next(_numbers)}", copy_mode=copy_mode, metadata=metadata)
         if data is not _EMPTY:
-            self.save.__wrapped__(self, data)  # type: ignore[attr-defined]
+            inspect.unwrap(type(self).save)(self, data)
 
 
 class SharedMemoryDataset(MemoryDataset):
