@@ -62,9 +62,9 @@ def checks(machine: Machine) -> dict[str, Check]:
 
 
 def test_a_plain_machine_has_nothing_to_fix(machine: NewMachine) -> None:
-    found = checks(machine())
-    assert {topic: check.level for topic, check in found.items()} == {"memory": "ok", "descriptors": "ok"}
-    assert found["memory"].text == "15.3 GiB total, 7.6 GiB available"
+    results = checks(machine())
+    assert {topic: check.level for topic, check in results.items()} == {"memory": "ok", "descriptors": "ok"}
+    assert results["memory"].text == "15.3 GiB total, 7.6 GiB available"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_container_as_its_engine_makes_it(
     machine: NewMachine, engine: str, mark: Files, shm: str, spill: str
 ) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"} if engine == "kubernetes" else {}
-    found = checks(
+    results = checks(
         machine(
             {
                 "proc/self/mountinfo": MOUNTS,
@@ -117,7 +117,7 @@ def test_a_container_as_its_engine_makes_it(
             environment,
         )
     )
-    notes = {topic: check for topic, check in found.items() if check.level == "note"}
+    notes = {topic: check for topic, check in results.items() if check.level == "note"}
     assert set(notes) == {"memory", "descriptors", "processes", "/dev/shm", "disk"}
     assert all(check.hint for check in notes.values())
     assert "control group limit 512.0 MiB" in notes["memory"].text
@@ -127,7 +127,7 @@ def test_a_container_as_its_engine_makes_it(
     assert notes["/dev/shm"].text.startswith("64.0 MiB; the store does not use it")
     assert shm in notes["/dev/shm"].hint
     assert spill in notes["disk"].hint
-    assert found["seccomp"].level == "ok"
+    assert results["seccomp"].level == "ok"
 
 
 def test_limits_of_groups_above_and_of_version_1(machine: NewMachine) -> None:
@@ -147,9 +147,9 @@ def test_limits_of_groups_above_and_of_version_1(machine: NewMachine) -> None:
 
 
 def test_a_limit_of_file_sizes_is_a_problem(machine: NewMachine) -> None:
-    found = checks(machine({"proc/self/limits": LIMITS.format(size="1073741824", files="65536")}))
-    assert (found["file size"].level, found["descriptors"].level) == ("problem", "ok")
-    assert found["file size"].hint.startswith("ulimit -f unlimited")
+    results = checks(machine({"proc/self/limits": LIMITS.format(size="1073741824", files="65536")}))
+    assert (results["file size"].level, results["descriptors"].level) == ("problem", "ok")
+    assert results["file size"].hint.startswith("ulimit -f unlimited")
 
 
 @pytest.mark.parametrize(("kind", "level"), [("ext4", None), ("tmpfs", "note"), ("9p", "note"), ("overlay", "note")])

@@ -44,8 +44,9 @@ def _version() -> str:
 
 
 def _new_parser() -> tuple[argparse.ArgumentParser, SubParsers]:
-    parser: argparse.ArgumentParser = _Parser(
-        prog="entrepot", description="Pass large data between tasks by object ID."
+    parser = cast(
+        "argparse.ArgumentParser",  # also for its subparsers, whose type depends on it
+        _Parser(prog="entrepot", description="Pass large data between tasks by object ID."),
     )
     parser.add_argument("--version", action="version", version=f"entrepot {_version()}")
     return parser, parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)

@@ -90,7 +90,8 @@ nb::object next(PyClient& client, std::uint64_t reader, std::optional<std::uint6
         ASSIGN_OR_RETURN(NextChunkReply given, next_chunk(*attachment.client, reader, done, wait, signal_interrupt()));
         // Here, with what is at hand. Why it is not in memory is left to a get, which waits for it.
         if (given.ended == 0) {
-          if (auto pinned = attachment.client->find(given.id); pinned.is_ok()) object = pinned.take();
+          if (auto pinned = attachment.client->find(given.id, os::Deadline::after_ms(kAnswerMs)); pinned.is_ok())
+            object = pinned.take();
         }
         return given;
       }));

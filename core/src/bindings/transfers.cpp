@@ -49,7 +49,7 @@ nb::list pin_present(PyClient& client, const std::vector<nb::bytes>& ids) {
     Objects present;
     present.reserve(object_ids.size());
     for (const IdBytes& id : object_ids) {
-      auto object = attachment.client->find(id);
+      auto object = attachment.client->find(id, os::Deadline::after_ms(kAnswerMs));
       if (!object.is_ok() && object.status().code() == Code::kStoreUnavailable) return object.status();
       present.push_back(object.is_ok() ? object.take() : nullptr);
     }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMinBackOffMs = 5;
 constexpr std::uint64_t kMaxBackOffMs = 250;
-constexpr std::uint64_t kReturnMs = 1'000;  // for the answer to leases that are returned at the end
+constexpr std::uint64_t kReturnAtEndMs = 1'000;  // for the answer to leases that are returned at the end
 constexpr int kCallTries = 8;
 
 Status unavailable(const std::string& path, const Status& cause) {
@@ -327,7 +327,7 @@ void Client::close() {
   }
   ValueMemory::instance().make_private(*this);  // before the daemon takes their leases back
   // The daemon takes leases back from clients that are gone, too, so one that stands still is not waited for.
-  auto limit = os::Deadline::after_ms(kReturnMs);
+  auto limit = os::Deadline::after_ms(kReturnAtEndMs);
   const Interrupt at_limit{[](void* context) { return static_cast<const os::Deadline*>(context)->passed(); }, &limit};
   if (current && !current->broken()) leases_.return_idle(at_limit);
   const Status reason(Code::kStoreUnavailable, "this store was closed by close(): connect again");

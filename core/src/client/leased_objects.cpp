@@ -8,7 +8,7 @@
 namespace entrepot {
 namespace {
 
-constexpr std::uint64_t kReturnMs = 100;  // callers have other clients to serve
+constexpr std::uint64_t kReturnWhileInUseMs = 100;  // callers have other clients to serve
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::optional<LeasedRange> Client::lease_at_hand(std::uint64_t bytes, std::uint6
 void Client::return_lease(const LeasedRange& range) {
   leases_.give_back(range);
   // What was asked to go back goes back without the answer, too.
-  auto limit = os::Deadline::after_ms(kReturnMs);
+  auto limit = os::Deadline::after_ms(kReturnWhileInUseMs);
   return_unneeded_leases({[](void* context) { return static_cast<const os::Deadline*>(context)->passed(); }, &limit});
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path, tokenize
@@ -108,7 +108,8 @@ class ReadingFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with os_errors(location.path):
             below = None if withdirs or maxdepth is not None else self._tree.descendants(location)
         if not below:
-            below = super().find(location.path, maxdepth=maxdepth, withdirs=withdirs, detail=True, **kwargs)
+            listed: Any = super().find(location.path, maxdepth=maxdepth, withdirs=withdirs, detail=True, **kwargs)
+            below = cast("dict[str, Entry]", listed)
         if stringify_path(path).startswith(_ROOTED):
             below = {f"/{name}": entry | {"name": f"/{name}"} for name, entry in below.items()}
         return below if detail else list(below)
@@ -126,10 +127,10 @@ class ReadingFileSystem(AbstractFileSystem):  # type: ignore[misc]
         plain = path if isinstance(path, list) else strip(stringify_path(path))
         return super().cat(plain, recursive, on_error, **kwargs)
 
-    def expand_path(self, path: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> Any:
+    def expand_path(self, path: Any, *arguments: Any, **kwargs: Any) -> Any:
         """As fsspec's; the paths are those that :meth:`ls` returns."""
-        paths = path if isinstance(path, list) else [path]
-        return super().expand_path([strip(stringify_path(each)) for each in paths], recursive, maxdepth, **kwargs)
+        paths = [strip(stringify_path(each)) for each in (path if isinstance(path, list) else [path])]
+        return super().expand_path(paths, *arguments, **kwargs)
 
     def created(self, path: str) -> datetime:
         """Return when the file's present content was written."""
