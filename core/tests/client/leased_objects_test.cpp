@@ -106,14 +106,15 @@ TEST_F(LeasedObjects, AnIsolatedSegmentIsPassedOnByItsWriterOrOnceThatIsGone) {
   auto writer = connect_isolated(store);
   const auto other = connect_isolated(store);
   const auto [segment, generation] = seal_in_segment(*writer, object);
-  const auto own = writer->isolated_segment(segment, generation, {});
+  const auto own = writer->isolated_segment(segment, generation, {}, os::Deadline::never());
   ASSERT_TRUE(own.is_ok()) << own.status().to_string();
-  EXPECT_EQ(other->isolated_segment(segment, generation, {}).code(), Code::kAccessDenied);
-  EXPECT_EQ(writer->isolated_segment(segment, generation + 1, {}).code(), Code::kObjectLost);
+  EXPECT_EQ(other->isolated_segment(segment, generation, {}, os::Deadline::never()).code(), Code::kAccessDenied);
+  EXPECT_EQ(writer->isolated_segment(segment, generation + 1, {}, os::Deadline::never()).code(), Code::kObjectLost);
   writer->close();
   writer.reset();
-  ASSERT_TRUE(eventually([&] { return other->isolated_segment(segment, generation, {}).is_ok(); }));
-  const auto again = other->isolated_segment(segment, generation, {}).take();
+  ASSERT_TRUE(
+      eventually([&] { return other->isolated_segment(segment, generation, {}, os::Deadline::never()).is_ok(); }));
+  const auto again = other->isolated_segment(segment, generation, {}, os::Deadline::never()).take();
   EXPECT_TRUE(
       os::Mapping::map(again->fd.get(), 0, again->mapping.bytes(), os::Access::kReadWrite, kSegmentAlign).is_ok());
 }
@@ -122,12 +123,12 @@ TEST_F(LeasedObjects, NoOtherSegmentIsPassedOn) {
   auto writer = connect(store);
   const auto other = connect_isolated(store);
   const auto [segment, generation] = seal_in_segment(*writer, object);
-  EXPECT_EQ(other->isolated_segment(segment, generation, {}).code(), Code::kAccessDenied);
+  EXPECT_EQ(other->isolated_segment(segment, generation, {}, os::Deadline::never()).code(), Code::kAccessDenied);
   writer->close();
   writer.reset();
   // It goes to whoever leases next.
   ASSERT_TRUE(eventually([&] { return json_number(client->status({}).take(), "leased_bytes") == 0; }));
-  EXPECT_EQ(other->isolated_segment(segment, generation, {}).code(), Code::kAccessDenied);
+  EXPECT_EQ(other->isolated_segment(segment, generation, {}, os::Deadline::never()).code(), Code::kAccessDenied);
 }
 
 }  // namespace
