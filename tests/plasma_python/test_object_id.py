@@ -44,10 +44,10 @@ def test_random_ids_differ_and_are_pickled() -> None:
     ],
     ids=["exists", "not-found", "full", "serialization"],
 )
-def test_errors_are_those_of_pyarrow_and_of_entrepot(error: type[Exception], own: type[Exception]) -> None:
+def test_errors_are_those_of_pyarrow_and_of_entrepot(error: type[Exception], own: type[entrepot.EntrepotError]) -> None:
     assert issubclass(error, pa.ArrowException)
     assert issubclass(error, own)
-    assert str(error("what was wrong")) == "what was wrong"
+    assert str(error("what was wrong")) == f"what was wrong [{own.short_code}]"
 
 
 def test_a_name_of_the_tensorflow_operator_says_what_to_do() -> None:
