@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Callable[[entrepot.Store], Any], type[Exception], str, st
 def test_the_message_names_the_value_and_what_to_do(
     store: entrepot.Store, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 2.0)
     call, error, value, advice = CASES[case]
     store.put(b"sealed", id=TAKEN, name="orders")
     with pytest.raises(error) as caught:
@@ -87,7 +87,7 @@ def test_no_memory_for_segments_is_told_and_passes(store: entrepot.Store, monkey
     before = resource.prlimit(pid, resource.RLIMIT_AS)
     value = np.full(250 * MIB, 7, dtype=np.uint8)  # of 256 MiB, so that the memory already mapped is not enough
     resource.prlimit(pid, resource.RLIMIT_AS, (mapped + MIB, before[1]))
-    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("entrepot._store.objects.PUT_WAIT_SECONDS", 2.0)
     with pytest.raises(errors.StoreFull) as caught:
         store.put(value)
     monkeypatch.undo()

@@ -25,7 +25,7 @@ def refusal(resource: Any) -> str:
     with pytest.raises(DagsterError) as caught:
         opened(resource)
     assert isinstance(caught.value.__cause__, InvalidArgument)
-    return str(caught.value.__cause__)
+    return caught.value.__cause__.message
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_a_mode_that_does_not_exist_is_refused(processes: Processes) -> None:
     except InvalidArgument as error:
         print(error)
     """
-    assert processes.run(refused) == "ENTREPOT_TRACES must be one of off, provider, otlp, not 'yes'\n"
+    assert processes.run(refused) == "ENTREPOT_TRACES must be one of off, provider, otlp, not 'yes' [E301]\n"
     with pytest.raises(InvalidArgument, match="must be one of off, provider, otlp, not 'on'"):
         switch.set_mode("on")
 

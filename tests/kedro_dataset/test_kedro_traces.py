@@ -12,7 +12,7 @@ from otlp_receiver import receiving
 
 PROGRAM = """
 import numpy as np
-from entrepot_kedro import EntrepotParallelRunner
+from entrepot_kedro import EntrepotParallelRunner, catalog_config
 from kedro.io import SharedMemoryDataCatalog
 from kedro.pipeline import node, pipeline
 
@@ -37,7 +37,7 @@ job = pipeline(
     ]
 )
 catalog = SharedMemoryDataCatalog.from_config(
-    {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}, save_version="run-1"
+    catalog_config({"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}), save_version="run-1"
 )
 assert EntrepotParallelRunner(max_workers=2).run(job, catalog)["total"].load() == 3 * 499_500
 """

@@ -8,7 +8,10 @@ and the ways out. Those with a natural counterpart in Python also derive from it
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class EntrepotError(Exception):
@@ -92,6 +95,10 @@ class StoreFull(EntrepotError, MemoryError):
 
     code = "store_full"
     short_code = "E107"
+
+    def __new__(cls, *args: object) -> Self:
+        """Create it. Without this, tblib, with which Dask pickles errors, calls MemoryError's, which refuses."""
+        return EntrepotError.__new__(cls, *args)
 
 
 class StoreUnavailable(EntrepotError, ConnectionError):

@@ -139,7 +139,7 @@ def test_a_sink_that_refuses(source: entrepot.Store, sink: entrepot.Store, peer:
     held, full, plain = (source.put(np.arange(1_000_000) + n) for n in range(3))
     outcomes = fetch(peer, wanted([held, full, plain]), Refusing(sink, held.binary, full.binary))
     assert [outcome.existed for outcome in outcomes] == [True, False, False]
-    assert [str(error) for error in errors(outcomes)] == ["no room for this one"]
+    assert [f"{error}" for error in errors(outcomes)] == ["no room for this one"]
     assert sink.get(plain)[0] == 2
 
 

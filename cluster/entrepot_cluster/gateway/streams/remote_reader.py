@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from entrepot._streams.relays import ACK, CHUNK, NEXT
-from entrepot.errors import EntrepotError, ObjectLost, ObjectNotFound, StoreFull
+from entrepot.errors import EntrepotError, ObjectLost, ObjectNotFound, StoreFull, StoreUnavailable, Timeout
 from entrepot.ids import ObjectID
 
 from entrepot_cluster.gateway.receiving import receive
@@ -137,6 +137,8 @@ class RemoteReader(RemoteEnd):
         except (ObjectNotFound, ObjectLost):
             self.ask({"do": "state", **self._relayed.where}, ANSWER_SECONDS)  # a stream that failed has no chunks
             raise
+        except (Timeout, StoreUnavailable) as error:
+            raise self._link.unreachable(error) from error
         self.tell([CHUNK, position, redelivered])
         self._to_process.append(target)
         with self._changed:

@@ -225,7 +225,7 @@ class Relays:
     def check(self) -> None:
         """Raise the error that this end has failed with."""
         if self._failure is not None:
-            raise type(self._failure)(str(self._failure))
+            raise type(self._failure)(self._failure.message)
 
     def close(self) -> None:
         """Close the relay that leads back; what was received last has been read."""
