@@ -4,6 +4,7 @@ runs them.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -45,5 +46,8 @@ def _store_of_examples(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     item = request.node
     if isinstance(item, DoctestItem) and "entrepot_kedro" in item.name:
         import kedro.framework.project  # noqa: F401 - writes to standard output when it is first imported
+    if isinstance(item, DoctestItem) and "entrepot_dagster" in item.name:
+        # Kedro, once imported, shows everybody's log on standard output.
+        logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
     if isinstance(item, DoctestItem) and any("entrepot" in example.source for example in item.dtest.examples):
         monkeypatch.setenv("ENTREPOT_ADDRESS", request.getfixturevalue("address_of_examples"))

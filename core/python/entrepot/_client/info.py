@@ -58,7 +58,7 @@ class ObjectInfo:
     >>> store = entrepot.connect()
     >>> info = store.info(store.put(b"eight by"))
     >>> info.type, info.nbytes
-    ('bytes', 8)
+    ('python.bytes', 8)
     """
 
     id: ObjectID
@@ -150,7 +150,7 @@ class SessionInfo:
     >>> store = entrepot.connect()
     >>> run = store.session("run-8", ttl=60)
     >>> next(info.ttl_seconds for info in store.sessions() if info.session == "run-8")
-    60.0
+    60
     """
 
     scope: str
