@@ -30,8 +30,9 @@ PACKAGES += ["dataframes", "observability", "operator"]
 CODEC_TESTS = "tests/io_managers/codecs"
 TWO_ENVIRONMENTS = "tests/environments/test_pair.py"
 CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
-# No stage takes a third of this; a hang that escapes every test's own timeout must not hang the whole run.
-STAGE_SECONDS = 1800.0
+# No stage takes two thirds of this, on a loaded machine either. A hang that escapes every test's own timeout must not
+# hang the whole run.
+STAGE_SECONDS = 2700.0
 PYTHON_PROCESSES = "3"
 ORCHESTRATOR_PROCESSES = "2"
 # Started first, so that no process is left with one of them when the others are done.
