@@ -9,14 +9,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import entrepot
 import pytest
 from in_thread import in_thread
-from suspension import suspend
+from suspension import standing_still
 
 from benchmarks.harness.plasma_connection import NONEXISTENT, OK, PlasmaConnection
 
@@ -30,16 +30,6 @@ FOREVER_MS = 90_000
 
 def oid(number: int) -> bytes:
     return b"no-answer-%010d" % number
-
-
-@contextmanager
-def standing_still(pid: int) -> Iterator[None]:
-    suspend(pid)
-    try:
-        yield
-    finally:
-        with suppress(ProcessLookupError):  # the test has killed it
-            os.kill(pid, signal.SIGCONT)
 
 
 def seconds_of(request: Callable[[], Any]) -> tuple[float, Any]:

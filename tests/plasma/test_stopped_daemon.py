@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from typing import Any
 
 import entrepot
 import pytest
 from plasma_wire import WireClient
-from suspension import suspend
+from suspension import standing_still
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -34,16 +33,6 @@ def get(client: WireClient, number: int, timeout_ms: int) -> int:
 def put(client: WireClient, number: int) -> str:
     whole = {"object_id": oid(number), "data": "here", "metadata": ""}
     return str(client.ask("CreateAndSeal", evict_if_full=True, digest=DIGEST, **whole)["error"])
-
-
-@contextmanager
-def standing_still(pid: int) -> Iterator[None]:
-    suspend(pid)
-    try:
-        yield
-    finally:
-        with suppress(ProcessLookupError):  # the test has killed it
-            os.kill(pid, signal.SIGCONT)
 
 
 # How a seal is asked for, and the reply that says that it is done.

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 WATCHDOG_SECONDS = 60.0
@@ -40,3 +41,14 @@ def suspend(pid: int) -> None:
         if time.monotonic() > end:
             raise AssertionError(f"process {pid} did not stop within {WATCHDOG_SECONDS:g} s of SIGSTOP")
         time.sleep(0.001)
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """Suspend a process for the block, which may kill it."""
+    suspend(pid)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):  # the test has killed it
+            os.kill(pid, signal.SIGCONT)
