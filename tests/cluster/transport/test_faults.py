@@ -368,6 +368,17 @@ def test_a_handshake_has_a_time_limit_as_a_whole(serve: Serve) -> None:
         assert _ends(connection)
 
 
+def _ping_until_admitted(peer: PeerConnections) -> None:
+    while True:
+        try:
+            peer.ping()
+            return
+        except StoreFull:
+            continue
+        except StoreUnavailable as error:  # too many are being told of the limit at this moment
+            assert "has closed the connection" in str(error), error
+
+
 def test_connections_are_bounded(source: entrepot.Store, sink: entrepot.Store, serve: Serve, connect: Connect) -> None:
     server = serve(max_connections=2)
     links = [_introduced(server) for _ in range(2)]
@@ -376,12 +387,7 @@ def test_connections_are_bounded(source: entrepot.Store, sink: entrepot.Store, s
     links[0].close()
     oid = source.put(np.full(LARGE, 1, dtype=np.uint8))
     peer = connect(server.address)
-    while True:  # the server notices the end of the first one
-        try:
-            peer.ping()
-            break
-        except StoreFull:
-            continue
+    _ping_until_admitted(peer)  # the server notices the end of the first one
     assert not _errors(fetch(peer, _wanted(oid), StoreSink(sink)))  # with less connections than it would like
     links[1].close()
 
@@ -393,12 +399,7 @@ def test_connections_that_say_nothing_give_way_to_peers(
     silent = [_connected(server) for _ in range(3)]
     oid = source.put(np.full(LARGE, 1, dtype=np.uint8))
     peer = connect(server.address, connections=1)
-    while True:  # until they have been silent for long enough
-        try:
-            peer.ping()
-            break
-        except StoreFull:
-            continue
+    _ping_until_admitted(peer)  # they have been silent for long enough
     assert not _errors(fetch(peer, _wanted(oid), StoreSink(sink)))
     assert server.connections <= 3
     for connection in silent:
