@@ -42,6 +42,12 @@ def add_subcommands(subparsers: SubParsers) -> None:
     )
     page.add_argument("--insecure", action="store_true", help="allow other addresses than loopback, without TLS")
     page.add_argument("--cluster", metavar="URL", help="the cluster's directory (default: ENTREPOT_CLUSTER)")
+    page.add_argument(
+        "--events",
+        type=Path,
+        metavar="FOLDER",
+        help="where failover policies write their event logs (default: ENTREPOT_EVENTS, else the user's state folder)",
+    )
     page.add_argument("--open", action="store_true", help="open the page in the default browser")
     page.set_defaults(run=run_ui)
 
@@ -65,6 +71,7 @@ def run_ui(arguments: argparse.Namespace) -> int:
         )
     check_interval(arguments.interval)
     from entrepot._daemon.settings import resolve
+    from entrepot_policy.state.events import default_folder
 
     from entrepot_ui.web.serving import ServerSettings, new_token, read_token, serve
 
@@ -76,6 +83,7 @@ def run_ui(arguments: argparse.Namespace) -> int:
         allowed_hosts=tuple(name.lower() for name in arguments.allow_host),
         cluster=arguments.cluster or os.environ.get("ENTREPOT_CLUSTER") or None,
         interval=arguments.interval,
+        events=arguments.events or default_folder(),
     )
 
     def announce(link: str) -> None:

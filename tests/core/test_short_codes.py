@@ -18,11 +18,12 @@ def test_a_message_ends_with_the_code_once_wherever_the_error_has_been(kind: typ
     error = kind("a reason")
     assert str(error) == f"a reason [{kind.short_code}]"
     assert error.message == "a reason"
+    blank = kind.__new__(kind)  # as tblib does, with which Dask pickles errors
+    assert type(blank) is kind
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert str(again) == str(error)
     assert str(kind(error.message)) == str(error)
-    assert type(kind.__new__(kind)) is kind  # as tblib does, with which Dask pickles errors
     assert f"{error}" == "a reason"  # within another message
     assert f"{error!s}" == str(error)
 

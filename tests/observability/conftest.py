@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,9 +48,14 @@ class PageServer:
 
 @contextmanager
 def serving_page(address: str, *options: str) -> Iterator[PageServer]:
-    """``entrepot ui`` in a process, on any free port, asking the store ten times a second."""
+    """``entrepot ui`` in a process, on any free port, asking the store ten times a second.
+
+    Unless an option says otherwise, it finds no event logs.
+    """
+    no_events = tempfile.TemporaryDirectory()
     command = [sys.executable, "-m", "entrepot", "ui", "--address", address, "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen([*command, "--interval", "0.1", *options], stdout=subprocess.PIPE, text=True)
+    command += ["--interval", "0.1", "--events", no_events.name, *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         match = re.search(r"(http://127\.0\.0\.1:\d+)/#token=(\S+)", process.stdout.readline())
@@ -60,6 +66,7 @@ def serving_page(address: str, *options: str) -> Iterator[PageServer]:
         process.wait(30)
         if process.stdout is not None:
             process.stdout.close()
+        no_events.cleanup()
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +87,15 @@ def store(module_daemon: Any) -> Iterator[entrepot.Store]:
     """Connection to the module's store."""
     with entrepot.connect(module_daemon.address) as connected:
         yield connected
+
+
+@pytest.fixture
+def session(store: entrepot.Store) -> Iterator[entrepot.Store]:
+    """A session for one test, so that tests do not see each other's objects."""
+    name = f"run-{entrepot.ObjectID.random().hex()[:12]}"
+    with store.session(name) as opened:
+        yield opened
+    store.remove_session(name)
 
 
 @pytest.fixture

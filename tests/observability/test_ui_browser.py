@@ -154,10 +154,28 @@ def test_the_arrows_move_from_object_to_object(page: Page) -> None:
     page.locator("#objects thead button[data-sort=names]").click()
     page.wait_for_selector("#objects th[aria-sort=ascending] button[data-sort=names]")
     page.locator("#tab-events").focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
     page.wait_for_selector("#tab-sharing[aria-selected=true]")
     page.wait_for_selector("#panel button:has-text('half')")
+
+
+def test_lineage_is_drawn(page: Page) -> None:
+    page.locator("#tab-lineage").focus()
+    page.keyboard.press("Enter")
+    box = page.locator(".lineage .box", has_text="half")
+    sync_api.expect(box).to_have_count(1, timeout=WAIT_MS)
+    assert page.locator(".lineage path.shared").count() == 1
+    spoken = box.get_attribute("aria-label") or ""
+    assert "shares memory with <img src=x" in spoken
+    assert "\\u001b[31m" in spoken
+    place = box.bounding_box()
+    assert place is not None
+    assert place["width"] > 100
+    box.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#preview table")
+    assert page.locator("#detail-title").inner_text() == "half"
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.exhaustive)])
@@ -166,6 +184,11 @@ def test_axe_finds_nothing(page: Page, scheme: Any) -> None:
     page.emulate_media(color_scheme=scheme)
     SCREENS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENS / f"ui-{scheme}.png", full_page=True)
+    results = axe.run(page)
+    assert results.violations_count == 0, results.generate_report()
+    page.locator("#tab-lineage").click()
+    page.wait_for_selector(".lineage .box")
+    page.screenshot(path=SCREENS / f"ui-lineage-{scheme}.png", full_page=True)
     results = axe.run(page)
     assert results.violations_count == 0, results.generate_report()
     page.locator("#objects tbody button.name").first.click()

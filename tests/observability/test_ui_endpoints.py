@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,6 @@ class Hostile:
 
     def __reduce__(self) -> Any:
         return (Path.touch, (self.trace,))
-
-
-@pytest.fixture
-def session(store: entrepot.Store) -> Iterator[entrepot.Store]:
-    """A session for one test, so that tests do not see each other's objects."""
-    name = f"run-{entrepot.ObjectID.random().hex()[:12]}"
-    with store.session(name) as opened:
-        yield opened
-    store.remove_session(name)
 
 
 def listed(browser: httpx.Client, **parameters: Any) -> dict[str, Any]:

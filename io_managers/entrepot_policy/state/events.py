@@ -221,6 +221,41 @@ def read_events(path: Path, *, older_only: bool = False) -> Iterator[Event]:
         yield from (event for line in lines if (event := Event.from_line(line)) is not None)
 
 
+class LogTail:
+    """Reads what is appended to a log, past its rotations. For one thread at a time.
+
+    Args:
+        path: of the log, which need not exist yet.
+        newest_bytes: begin this many bytes before the end of the newer half; None: at its beginning.
+    """
+
+    def __init__(self, path: Path, newest_bytes: int | None = None) -> None:
+        self._path = path
+        self._inode = _inode(path)
+        self._offset = 0 if newest_bytes is None else max(0, _size(path) - newest_bytes)
+        self._skips_first = self._offset > 0  # a line of which only a part is read
+        self._rest = b""
+
+    def read(self) -> list[Event]:
+        """The events since the last call; invalid lines are skipped.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        rotated_data = b""
+        if _inode(self._path) != self._inode:
+            if self._inode is not None:
+                # What was written before the rotation.
+                rotated_data, _ = _tail(older_file(self._path), self._offset)
+            self._inode, self._offset = _inode(self._path), 0
+        new_data, self._offset = _tail(self._path, self._offset)
+        *lines, self._rest = (self._rest + rotated_data + new_data).split(b"\n")
+        if self._skips_first and lines:
+            del lines[0]
+            self._skips_first = False
+        return [event for line in lines if (event := Event.from_line(line)) is not None]
+
+
 def follow(path: Path, deadline: float | None = None) -> Iterator[Event | None]:
     """Yield the events of a log's newer half, then new ones; yields None, after a pause, whenever there are none.
 
@@ -228,16 +263,9 @@ def follow(path: Path, deadline: float | None = None) -> Iterator[Event | None]:
         path: of the log.
         deadline: ``time.monotonic()`` at which to end; None: never.
     """
-    inode, offset, rest = _inode(path), 0, b""
+    tail = LogTail(path)
     while deadline is None or time.monotonic() < deadline:
-        rotated_data = b""
-        if _inode(path) != inode:
-            if inode is not None:
-                rotated_data, _ = _tail(older_file(path), offset)  # what was written before the rotation
-            inode, offset = _inode(path), 0
-        new_data, offset = _tail(path, offset)
-        *lines, rest = (rest + rotated_data + new_data).split(b"\n")
-        events = [event for line in lines if (event := Event.from_line(line)) is not None]
+        events = tail.read()
         yield from events
         if not events:
             yield None
@@ -284,3 +312,10 @@ def _inode(path: Path) -> int | None:
         return path.stat().st_ino
     except FileNotFoundError:
         return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

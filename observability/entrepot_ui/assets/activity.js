@@ -1,10 +1,11 @@
-// Events, pins, sharing, clients, streams and hosts, as tabs.
+// Events, decisions, lineage, pins, sharing, clients, streams and hosts, as tabs.
 
 import { get } from "./api.js";
+import { LineageGraph } from "./lineage.js";
 import { age, bytes, element, number, table, time } from "./text.js";
 
 const byId = (id) => document.getElementById(id);
-const TABS = ["events", "pins", "sharing", "clients", "streams", "hosts"];
+const TABS = ["events", "decisions", "lineage", "pins", "sharing", "clients", "streams", "hosts"];
 const KEPT_EVENTS = 500;
 
 export class Activity {
@@ -13,6 +14,7 @@ export class Activity {
     this.tab = "events";
     this.events = [];
     this.overview = null;
+    this.graph = new LineageGraph(open, () => this.show(true));
     TABS.forEach((name, index) => {
       const tab = byId(`tab-${name}`);
       tab.addEventListener("click", () => this.choose(name));
@@ -41,7 +43,7 @@ export class Activity {
     if (this.tab === "events") this.show();
   }
 
-  async show() {
+  async show(anyway = false) {
     const name = this.tab;
     let content;
     try {
@@ -51,7 +53,7 @@ export class Activity {
     }
     if (name !== this.tab) return;
     const focused = byId("panel").contains(document.activeElement) && document.activeElement !== byId("panel");
-    if (!focused) byId("panel").replaceChildren(...content);
+    if (!focused || anyway) byId("panel").replaceChildren(...content);
   }
 
   async happenings() {
@@ -59,6 +61,23 @@ export class Activity {
       time(event.at), element("span", event.alert ? { class: "alert" } : {}, event.kind), event.text,
     ]);
     return withNote(rows, ["When", "What", "How much"], [], "nothing has happened since this page's server was started", true);
+  }
+
+  async decisions() {
+    const { decisions, folder, problem } = await get("/api/policy");
+    const rows = decisions.map((each) => [
+      time(each.time), element("span", {}, each.kind.replaceAll("_", " ")),
+      [each.pipeline, each.task].filter(Boolean).join("/"), each.key || each.object,
+      each.seconds === null ? "" : `${each.seconds.toFixed(3)} s`, each.nbytes === null ? "" : bytes(each.nbytes),
+      each.rule, each.text,
+    ]);
+    const header = ["When", "What", "Task", "Object", "Took", "Bytes", "By rule", "Why, with its numbers"];
+    const alert = problem ? [element("p", { class: "alert" }, problem)] : [];
+    return [...alert, ...withNote(rows, header, [4, 5], `no failover policy has written to ${folder}`, true)];
+  }
+
+  lineage() {
+    return this.graph.draw(this.overview?.listed_at);
   }
 
   name(row) {

@@ -30,13 +30,13 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_CELL
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 20
 
 
-def connect_to_read(address: str) -> Store:
+def connect_to_read(address: str, scope: str = "default") -> Store:
     """Connect such that no value is ever unpickled.
 
     Raises:
         StoreUnavailable, AccessDenied: as ``entrepot.connect``.
     """
-    return entrepot.connect(address, session="", scope="default", durable=False, allow_pickle=False)
+    return entrepot.connect(address, session="", scope=scope, durable=False, allow_pickle=False)
 
 
 def preview(store: Store, oid: str, rows: int, *, load: bool = False) -> dict[str, Any]:

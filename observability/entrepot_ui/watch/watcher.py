@@ -23,6 +23,7 @@ from entrepot.inventory import kind_of
 
 from entrepot_ui.watch.details import DetailReader, Details
 from entrepot_ui.watch.events import EventLog, Status, compare
+from entrepot_ui.watch.policy_log import ALERTS, PolicyLog, describe
 from entrepot_ui.watch.rows import ObjectRow, row_of
 from entrepot_ui.watch.snapshot import Snapshot
 
@@ -63,10 +64,20 @@ class StoreWatcher:
         interval: seconds between two statuses.
         list_share: largest part of the time that is spent on listing objects.
         details: whether to ask for pins and sharing, too.
+        policy_log: whose new lines become events; None: none.
     """
 
-    def __init__(self, address: str, interval: float, *, list_share: float = 0.1, details: bool = True) -> None:
+    def __init__(
+        self,
+        address: str,
+        interval: float,
+        *,
+        list_share: float = 0.1,
+        details: bool = True,
+        policy_log: PolicyLog | None = None,
+    ) -> None:
         self.events = EventLog()
+        self._policy_log = policy_log
         self._address = address
         self._interval = interval
         self._list_share = list_share
@@ -110,6 +121,8 @@ class StoreWatcher:
             began = time.monotonic()
             wanted = self._wanted.is_set()
             self._wanted.clear()
+            for event in self._policy_log.poll() if self._policy_log is not None else ():
+                self.events.add(event.kind.replace("_", " "), describe(event), alert=event.kind in ALERTS)
             try:
                 self._look(wanted)
             except EntrepotError as error:

@@ -27,6 +27,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from entrepot_ui.watch.actions import Actions
+from entrepot_ui.watch.lineage import graph_of, places_with_lineage
+from entrepot_ui.watch.policy_log import PolicyLog
 from entrepot_ui.watch.preview import connect_to_read, preview
 from entrepot_ui.watch.snapshot import Query
 from entrepot_ui.watch.watcher import StoreWatcher
@@ -37,6 +39,7 @@ from entrepot_ui.web.security import Credentials, Guard, parse_body
 MAX_STREAMS = 32  # of events at a time; each is a page that is open
 EVENT_INTERVAL = 0.25  # seconds between two looks at the log of events, in this process
 TICK_EVERY = 4  # looks
+MAX_PLACES = 200  # sessions whose lineage may be chosen
 MAX_BLOBS = 100  # of one object that are shown
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STATUS: list[tuple[type[EntrepotError], int]] = [
@@ -55,14 +58,22 @@ class Page:
 
     Attributes:
         address: of the store.
-        watcher, actions, hosts: what is known and done.
+        watcher, policy_log, actions, hosts: what is known and done.
         credentials: the token.
         streams: number of open streams of events; of the event loop's thread.
     """
 
-    def __init__(self, address: str, watcher: StoreWatcher, hosts: ClusterHosts, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        address: str,
+        watcher: StoreWatcher,
+        policy_log: PolicyLog,
+        hosts: ClusterHosts,
+        credentials: Credentials,
+    ) -> None:
         self.address = address
         self.watcher = watcher
+        self.policy_log = policy_log
         self.hosts = hosts
         self.credentials = credentials
         self.actions = Actions(lambda: connect_to_read(address))
@@ -83,6 +94,8 @@ def create_app(page: Page, names: frozenset[str]) -> Starlette:
         Route("/api/objects/{oid}/preview", _handler(page, show_rows)),
         Route("/api/pins", _handler(page, list_pins)),
         Route("/api/largest", _handler(page, list_largest)),
+        Route("/api/lineage", _handler(page, draw_lineage)),
+        Route("/api/policy", _handler(page, list_decisions)),
         Route("/api/cluster", _handler(page, list_hosts)),
         Route("/api/events", _handler(page, list_events)),
         Route("/api/events/stream", _event_streamer(page)),
@@ -149,6 +162,24 @@ def list_largest(page: Page, request: Request) -> Response:
     """The largest objects, with what they share."""
     details = page.watcher.view().details
     return JSONResponse({"objects": details.objects, "complete": details.complete})
+
+
+def draw_lineage(page: Page, request: Request) -> Response:
+    """The graph of one session: by default, the one with the newest objects."""
+    view = page.watcher.view()
+    places = places_with_lineage(view.snapshot.rows, view.details)
+    place = request.query_params.get("place") or next(iter(places), "")
+    graph: dict[str, Any] = {"nodes": [], "edges": [], "unreadable": 0, "truncated": False}
+    scope = next((row.scope for row in view.snapshot.rows if row.place == place), None)
+    if scope is not None:
+        with connect_to_read(page.address, scope) as store:
+            graph = graph_of(store, view.snapshot.rows, view.details, place)
+    return JSONResponse({"places": places[:MAX_PLACES], "place": place, **graph})
+
+
+def list_decisions(page: Page, request: Request) -> Response:
+    """What the failover policies decided."""
+    return JSONResponse(page.policy_log.to_json())
 
 
 def list_hosts(page: Page, request: Request) -> Response:

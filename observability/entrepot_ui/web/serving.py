@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 from entrepot.errors import AccessDenied, InvalidArgument
 
+from entrepot_ui.watch.policy_log import PolicyLog
 from entrepot_ui.watch.watcher import StoreWatcher
 from entrepot_ui.web.app import Page, create_app
 from entrepot_ui.web.cluster_hosts import ClusterHosts
@@ -36,6 +37,7 @@ class ServerSettings:
         allowed_hosts: further names by which the server is reached.
         cluster: URL of the cluster's directory; None: no cluster.
         interval: seconds between two looks at the store.
+        events: directory of the failover policies' event logs.
     """
 
     address: str
@@ -45,6 +47,7 @@ class ServerSettings:
     allowed_hosts: tuple[str, ...]
     cluster: str | None
     interval: float
+    events: Path
 
 
 def new_token() -> str:
@@ -80,8 +83,9 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     port = listener.getsockname()[1]
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     credentials = Credentials(settings.token, port)
-    watcher = StoreWatcher(settings.address, settings.interval, list_share=0.2)
-    page = Page(settings.address, watcher, ClusterHosts(settings.cluster), credentials)
+    policy_log = PolicyLog(settings.events)
+    watcher = StoreWatcher(settings.address, settings.interval, list_share=0.2, policy_log=policy_log)
+    page = Page(settings.address, watcher, policy_log, ClusterHosts(settings.cluster), credentials)
     app = create_app(page, LOOPBACK_NAMES | {shown.lower(), *settings.allowed_hosts})
     config = uvicorn.Config(
         app,
