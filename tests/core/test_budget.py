@@ -172,7 +172,8 @@ def test_small_objects_are_counted(make_store: Callable[..., entrepot.Store], co
     assert memfd_bytes(pid) <= 300 * count
 
 
-@pytest.mark.parametrize("spills", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("spills", [False, True])
 def test_removed_objects_leave_room_for_large_ones(
     make_store: Callable[..., entrepot.Store], tmp_path: Path, spills: bool
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import entrepot
+import numpy as np
 import pyarrow as pa
 import pytest
 from entrepot.errors import InvalidArgument, StreamFailed
@@ -239,7 +240,7 @@ def test_a_reader_may_stop_early_if_its_name_says_so(store: entrepot.Store, pool
     def write() -> str:
         with open_export("db://limit", store=store, timeout=WAIT) as export:
             for start in range(0, 30_000_000, 300_000):
-                export.write(pa.record_batch({"id": range(start, start + 300_000)}))
+                export.write(pa.record_batch({"id": np.arange(start, start + 300_000)}))
         return "whole"
 
     written = pool.submit(write)

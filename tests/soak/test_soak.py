@@ -36,7 +36,7 @@ from stalls import Report
 from store_processes import store_processes
 from unread_log import UnreadLog
 
-SECONDS = float(os.environ.get("ENTREPOT_SOAK_SECONDS", "20"))
+SECONDS = float(os.environ.get("ENTREPOT_SOAK_SECONDS", "10"))
 SEED = int(os.environ.get("ENTREPOT_SOAK_SEED", str(int(time.time()))))
 PLASMA_BYTES = {"memory": 64 << 20, "spilling": 16 << 20}
 REPORTS = Path(__file__).parent.parent.parent / "build" / "soak"

@@ -113,11 +113,13 @@ class JsonParser:
         return batch
 
     def _check(self, block: bytes, batch: pa.RecordBatch) -> None:
-        known_keys = [name for name in self._header.keys if name in batch.schema.names]
+        names = dict.fromkeys(batch.schema.names)  # tens of thousands are looked up: not in a list
+        known_keys = [name for name in self._header.keys if name in names]
         if not known_keys:
             first = next(_objects(block), {})
-            known_keys = [name for name in first if name in batch.schema.names]
-        new = [name for name in batch.schema.names if name not in known_keys]
+            known_keys = [name for name in first if name in names]
+        known = set(known_keys)
+        new = [name for name in names if name not in known]
         if known_keys and new:
             has_known, has_new = _any_valid(batch, known_keys), _any_valid(batch, new)
             alone = pc.and_(has_new, pc.invert(has_known))

@@ -37,7 +37,7 @@ from entrepot._store.objects import ObjectAccess, to_item
 from entrepot.cluster_sessions import cluster_session
 from entrepot.codec import COPY_MODES, AllowPickle, CopyMode, ObjectStrings, inlined_bytes
 from entrepot.durable import Durable
-from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound
+from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, Timeout
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
@@ -846,7 +846,10 @@ class Store:
                 attempts += 1
                 if attempts == _MAX_ATTEMPTS:
                     raise
-                remaining = max(deadline - time.monotonic(), 0.0) if timeout else timeout
+                if timeout:
+                    remaining = deadline - time.monotonic()
+                    if remaining <= 0:
+                        raise Timeout(f"no object was bound to the name {name!r} within {timeout:g} s") from None
 
     def unset_name(self, name: str) -> None:
         """Remove a name; the object stays.
