@@ -17,6 +17,7 @@ from benchmarks.commands.directory import add_directory
 from benchmarks.commands.drops import add_drops
 from benchmarks.commands.full import add_full
 from benchmarks.commands.mount import add_mount
+from benchmarks.commands.observers import add_observers
 from benchmarks.commands.pipes import add_pipes
 from benchmarks.commands.placement import add_placement
 from benchmarks.commands.plasma_python import add_plasma_python
@@ -50,6 +51,7 @@ def main() -> int:
     add_clients(commands)
     add_crowd(commands)
     add_cluster(commands)
+    add_observers(commands)
     add_policy(commands)
     add_drops(commands)
     add_decoding(commands)

@@ -1,0 +1,239 @@
+"""``python -m benchmarks observers``: what it costs a task's puts and gets that somebody looks at the store.
+
+One process puts and gets values while nobody looks, and then while ``entrepot ui`` streams to a page,
+``entrepot metrics`` is scraped every second, or ``entrepot top`` draws in a pseudo-terminal, in turns. Each figure is
+the ratio to the rounds in which nobody looked. The cost of traces that are off is the share of one check in a put.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pty
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import timeit
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.commands.checkpoints import own_store
+from benchmarks.harness.machine import commit, machine
+from benchmarks.harness.text import grid
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+    from contextlib import AbstractContextManager
+
+STORE_MIB = 1024
+NOBODY = "nobody"
+_CALLS = ("put 1 KiB", "get 1 KiB", "put 1 MiB", "get 1 MiB")
+_START_SECONDS = 60.0
+
+
+def add_observers(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``observers``."""
+    parser = commands.add_parser("observers", help="puts and gets while a page, metrics or top look at the store")
+    parser.add_argument("--objects", type=int, default=100_000, help="in the store (default 100,000)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each size of values in a round (default 4)")
+    parser.add_argument("--rounds", type=int, default=5, help="default 5; medians are printed")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, and print two tables."""
+    import entrepot
+
+    observers: dict[str, Callable[[str], AbstractContextManager[Any]]] = {
+        NOBODY: lambda address: nullcontext(),
+        "entrepot ui": _page,
+        "entrepot metrics": _metrics,
+        "entrepot top": _top,
+    }
+    times: dict[str, dict[str, list[float]]] = {name: {call: [] for call in _CALLS} for name in observers}
+    with (
+        tempfile.TemporaryDirectory(prefix="entrepot-bench-") as folder,
+        own_store(Path(folder) / "store", STORE_MIB, "--spill-path", "none") as running,
+        entrepot.connect(running.address, scope="bench", session="observers") as store,
+    ):
+        for start in range(0, arguments.objects, 10_000):
+            store.put_many([b"x" * 100] * min(10_000, arguments.objects - start))
+        for _ in range(arguments.rounds):
+            for name, observe in observers.items():
+                with observe(running.address):
+                    for call, seconds in _calls(store, arguments.seconds).items():
+                        times[name][call].append(seconds)
+        put_seconds = statistics.median(times[NOBODY]["put 1 KiB"])
+    medians = {name: {call: statistics.median(series[call]) for call in _CALLS} for name, series in times.items()}
+    rows = [
+        [name, *(_cell(medians[name][call], medians[NOBODY][call], name == NOBODY) for call in _CALLS)]
+        for name in observers
+    ]
+    print(grid(["who looks", *_CALLS], rows))
+    check = _check_seconds()
+    print(f"\nTraces that are off: {check * 1e9:.0f} ns a value, {check / put_seconds:.2%} of a put of 1 KiB.")
+    if arguments.json:
+        document = {"machine": machine(), "commit": commit(), "seconds": medians, "traces_off_seconds": check}
+        arguments.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return 0
+
+
+def _cell(seconds: float, alone: float, absolute: bool) -> str:
+    return f"{seconds * 1e6:.1f} us" if absolute else f"{seconds / alone:.2f}"
+
+
+def _calls(store: Any, seconds: float) -> dict[str, float]:
+    """Mean seconds of each kind of call: what looks at the store is at work for a part of the time only."""
+    small, large = bytes(1 << 10), bytes(1 << 20)
+    figures: dict[str, float] = {}
+    for name, value in (("1 KiB", small), ("1 MiB", large)):
+        puts: list[float] = []
+        gets: list[float] = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            begin = time.perf_counter()
+            oid = store.put(value)
+            puts.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            store.get(oid)
+            gets.append(time.perf_counter() - begin)
+            store.delete(oid)
+        figures[f"put {name}"] = statistics.fmean(puts)
+        figures[f"get {name}"] = statistics.fmean(gets)
+    return figures
+
+
+def _check_seconds() -> float:
+    """Seconds that a value's put spends on finding that traces are off."""
+    from entrepot_io.tracing import switch
+
+    if switch.is_on():
+        raise RuntimeError(f"{switch.VARIABLE} is set: unset it, to measure what traces cost that are off")
+    count = 1_000_000
+    called = min(timeit.repeat(switch.is_on, number=count, repeat=5))
+    return called / count
+
+
+@contextmanager
+def _page(address: str) -> Iterator[None]:
+    """``entrepot ui``, with a page open that refreshes at each tick, as the browser's does."""
+    with _started(["ui", "--address", address, "--listen", "127.0.0.1:0"]) as process:
+        link = re.search(r"(http://127\.0\.0\.1:\d+)/#token=(\S+)", _line(process))
+        assert link is not None
+        headers = {"authorization": f"Bearer {link[2]}"}
+        ended = threading.Event()
+        ready = threading.Event()
+
+        def refresh() -> None:
+            while not ended.is_set():
+                for path in ("/api/overview?by=session", "/api/objects?limit=100"):
+                    request = urllib.request.Request(link[1] + path, headers=headers)
+                    with urllib.request.urlopen(request, timeout=_START_SECONDS) as answer:
+                        overview = json.load(answer)
+                        if overview.get("matched"):
+                            ready.set()
+                ended.wait(1.0)
+
+        with _thread(refresh, ended):
+            if not ready.wait(_START_SECONDS):
+                raise RuntimeError("the page's server has listed no objects")
+            yield
+
+
+@contextmanager
+def _metrics(address: str) -> Iterator[None]:
+    """``entrepot metrics``, scraped every second."""
+    with _started(["metrics", "--address", address, "--listen", "127.0.0.1:0"]) as process:
+        link = re.search(r"http://\S+", _line(process))
+        assert link is not None
+        ended = threading.Event()
+
+        def scrape() -> None:
+            while not ended.is_set():
+                with urllib.request.urlopen(link[0], timeout=_START_SECONDS) as answer:
+                    answer.read()
+                ended.wait(1.0)
+
+        with _thread(scrape, ended):
+            yield
+
+
+@contextmanager
+def _top(address: str) -> Iterator[None]:
+    """``entrepot top`` in a pseudo-terminal, that is read."""
+    master, slave = pty.openpty()
+    ended = threading.Event()
+    drawn = threading.Event()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    command = [sys.executable, "-m", "entrepot", "top", "--address", address]
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, close_fds=True)
+    os.close(slave)
+
+    def read() -> None:
+        while not ended.is_set():
+            try:
+                if b"bytes" in os.read(master, 65536).lower():
+                    drawn.set()
+            except OSError:  # it has ended
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        if not drawn.wait(_START_SECONDS):
+            raise RuntimeError("entrepot top has drawn no table")
+        yield
+    finally:
+        ended.set()
+        process.terminate()
+        process.wait(30)
+        reader.join(30)
+        os.close(master)
+
+
+@contextmanager
+def _started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-m", "entrepot", *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@contextmanager
+def _thread(function: Callable[[], None], ended: threading.Event) -> Iterator[None]:
+    """Run the function in a thread until the end of the block, which sets ``ended``; its error is raised there."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_START_SECONDS)
+    if errors:
+        raise errors[0]
