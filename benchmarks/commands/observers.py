@@ -225,7 +225,7 @@ def _thread(function: Callable[[], None], ended: threading.Event) -> Iterator[No
     def guarded() -> None:
         try:
             function()
-        except BaseException as error:  # noqa: BLE001 - raised below
+        except BaseException as error:  # raised below
             errors.append(error)
 
     thread = threading.Thread(target=guarded, daemon=True)

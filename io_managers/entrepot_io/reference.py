@@ -14,9 +14,7 @@ from typing import Any
 
 from entrepot.errors import InvalidArgument, InvalidReference, VersionMismatch
 from entrepot.ids import ObjectID
-from entrepot.phrases import session_phrase
-
-from entrepot_io.type_info import human_bytes
+from entrepot.phrases import human_bytes, session_phrase
 
 FORMAT_VERSION = 1
 MARKER = "entrepot"

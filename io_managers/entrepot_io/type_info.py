@@ -37,17 +37,3 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
     if shape is None and hasattr(type(value), "__len__"):
         return (len(value),)
     return None
-
-
-def human_bytes(count: int) -> str:
-    """``count`` bytes with a binary unit, such as ``"1.5 GiB"``.
-
-    >>> human_bytes(1536), human_bytes(12)
-    ('1.5 KiB', '12 B')
-    """
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{int(size)} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

@@ -162,7 +162,7 @@ def _errors() -> Iterator[None]:
 
 
 def _size(nbytes: int) -> str:
-    from entrepot_io.type_info import human_bytes
+    from entrepot.phrases import human_bytes
 
     return human_bytes(nbytes)
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from entrepot import raw_objects
 from entrepot.errors import EntrepotError
 from entrepot.ids import ObjectID
+from entrepot.phrases import human_bytes
 from entrepot_io.connections import scope_store
-from entrepot_io.type_info import human_bytes
 
 from entrepot_kedro.compat.datasets import is_ephemeral
 from entrepot_kedro.ended_runs import ENDED_KEY, process_mark

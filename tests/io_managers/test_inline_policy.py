@@ -14,9 +14,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from entrepot.errors import InvalidArgument
+from entrepot.phrases import human_bytes
 from entrepot_io.inline_policy import stays_inline
 from entrepot_io.settings import resolve
-from entrepot_io.type_info import human_bytes, shape_of, type_name
+from entrepot_io.type_info import shape_of, type_name
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from entrepot.errors import InvalidArgument
+from entrepot.phrases import human_bytes
 from entrepot_io.connections import close_all
-from entrepot_io.type_info import human_bytes
 from entrepot_kedro import EntrepotDataset, catalog_config
 from kedro.io import DataCatalog, DatasetError
 

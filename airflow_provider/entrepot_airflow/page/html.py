@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
+from entrepot.phrases import human_bytes
 from entrepot_io.preview import Preview
-from entrepot_io.type_info import human_bytes
 
 from entrepot_airflow.page.contents import PageContents, ShownXCom
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from entrepot_io.type_info import human_bytes
+from entrepot.phrases import human_bytes
 
 from entrepot_policy.checkpoints.checkpoint_cost import CostEstimate
 from entrepot_policy.rules.match_target import Subject

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from entrepot.phrases import human_bytes
 from entrepot_io.table_info import table_info
-from entrepot_io.type_info import human_bytes, shape_of, type_name
+from entrepot_io.type_info import shape_of, type_name
 
 
 def preview_of(value: Any, nbytes: int, rows: int) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from entrepot.errors import EntrepotError
+from entrepot.phrases import human_bytes
 from entrepot_io.reference import Reference
-from entrepot_io.type_info import human_bytes
 
 from entrepot_operator.placement import placement_hints
 from entrepot_operator.placement.cli_options import make_cluster_config

@@ -6,8 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from entrepot.phrases import count_of
-from entrepot_io.type_info import human_bytes
+from entrepot.phrases import count_of, human_bytes
 
 from entrepot_operator.placement.injection.injector import Injection, Nodes, explain
 from entrepot_operator.placement.injection.scoring import LocationMap
