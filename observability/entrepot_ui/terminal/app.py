@@ -126,11 +126,12 @@ class TopApp(App[None]):
             shown = f", of which {MAX_SHOWN} are shown" if len(matches) > MAX_SHOWN else ""
             search = f" match {self._order.search!r}" if self._order.search else ""
             self._say("count", f"{len(matches)} of {len(view.snapshot.rows)} objects{search}{shown}")
-        self._fill([cells_of(row) for row in self._shown])
+        self._fill(self._shown)
 
     def _say(self, name: str, text: str) -> None:
         if self._texts.get(name) != text:
-            self.query_one(f"#{name}", Static).update(Text(text))
+            # The screen is laid out anew only where the text may take another number of lines.
+            self.query_one(f"#{name}", Static).update(Text(text), layout=len(text) != len(self._texts.get(name, "")))
             self._texts[name] = text
 
     def _set_columns(self) -> None:
@@ -140,21 +141,19 @@ class TopApp(App[None]):
             mark = ("v" if self._order.descending else "^") if key == self._order.sort else " "
             self._table.add_column(Text(f"{title} {mark}"), key=key)
 
-    def _fill(self, cells: list[tuple[str, ...]]) -> None:
-        if cells == self._cells:
-            return
+    def _fill(self, rows: list[ObjectRow]) -> None:
         table, row = self._table, self._table.cursor_row
-        if len(cells) == len(self._cells):
+        if len(rows) == len(self._cells):
             # Only the rows in view: ages change all the time, and others are drawn when somebody scrolls to them.
             top = table.scroll_offset.y
-            for index in range(max(0, top - 1), min(len(cells), top + table.size.height + 1)):
-                self._update_row(index, cells[index])
+            for index in range(max(0, top - 1), min(len(rows), top + table.size.height + 1)):
+                self._update_row(index, cells_of(rows[index]))
         else:
             table.clear()
-            for line in cells:
+            self._cells = [cells_of(each) for each in rows]
+            for line in self._cells:
                 table.add_row(*(Text(text) for text in line))
-            table.move_cursor(row=max(0, min(row, len(cells) - 1)), scroll=True)
-            self._cells = cells
+            table.move_cursor(row=max(0, min(row, len(rows) - 1)), scroll=True)
 
     def _update_row(self, index: int, cells: tuple[str, ...]) -> None:
         old = self._cells[index]

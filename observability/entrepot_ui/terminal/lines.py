@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from entrepot._cli.common import age, human_bytes, printable
@@ -41,7 +42,7 @@ def state_line(view: View) -> str:
     )
     waiting = f", {count_of(status['waiting'], 'request')} waiting" if status["waiting"] else ""
     where = f"{status['instance'][:12]} on {printable(status['host'])}"
-    return f"{where}, daemon {status['pid']}, up {int(status['uptime_seconds'])} s: {counts}{waiting}"
+    return f"{where}, daemon {status['pid']}, up {age(time.time() - status['uptime_seconds'])}: {counts}{waiting}"
 
 
 def memory_bar(view: View, width: int) -> str:
@@ -88,7 +89,7 @@ def cells_of(row: ObjectRow) -> tuple[str, ...]:
         name,
         human_bytes(row.nbytes),
         printable(row.type),
-        age(row.created),
+        _age_cell(row.created),
         f"{row.state}, kept" if row.kept else row.state,
         printable(row.locality_set),
         printable(row.place),
@@ -122,3 +123,9 @@ def detail_lines(details: dict[str, Any] | None, row: ObjectRow, pins: list[dict
         since = f"{age(pin['since'])}{' or longer' if pin['or_earlier'] else ''}"
         lines.append(f"pinned by   {printable(pin['label'])} ({pin['pid']}), for {since}")
     return lines
+
+
+def _age_cell(created: float) -> str:
+    """The age in steps of ten seconds: each change of a cell is drawn."""
+    seconds = time.time() - created
+    return f"{int(seconds // 10) * 10} s" if 10 <= seconds < 60 else age(created)
