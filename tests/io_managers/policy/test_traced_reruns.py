@@ -57,8 +57,10 @@ def test_a_rerun_is_a_span_in_the_trace_of_its_run(
     assert isinstance(tasks, tuple)
     assert [str(task).rpartition("/")[2] for task in tasks] == ["raw", "clean"]
     assert "test.yaml:4" in str(rerun.attributes["entrepot.rule"])
+    begun = run.get_span_context()
+    assert begun is not None
     assert rerun.parent is not None
-    assert rerun.parent.span_id == run.get_span_context().span_id
+    assert rerun.parent.span_id == begun.span_id
     within = [span.name for span in exporter.get_finished_spans() if span.parent == rerun.get_span_context()]
     assert within == ["entrepot put", "entrepot get", "entrepot put"]  # what the tasks did
     assert rerun.status.is_unset
