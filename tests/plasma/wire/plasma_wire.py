@@ -152,6 +152,9 @@ class WireClient:
             return True
 
     def _exactly(self, length: int) -> bytes:
-        received = self.socket.recv(length, socket.MSG_WAITALL) if length else b""
-        assert len(received) == length, "the server closed the connection"
-        return received
+        received = bytearray()
+        while len(received) < length:  # a socket with a time-out returns what there is, MSG_WAITALL or not
+            part = self.socket.recv(length - len(received))
+            assert part, "the server closed the connection"
+            received += part
+        return bytes(received)
