@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,9 @@ from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
+    from entrepot._cli.progress_display import ProgressDisplay
 
-    from entrepot_checkpoints.progress import Progress
-
-PROGRESS_SECONDS = 0.2
+    from entrepot_checkpoints.progress import Progress, ProgressCallback
 
 
 def add_subcommands(subparsers: SubParsers) -> None:
@@ -69,16 +67,17 @@ def run_save(arguments: argparse.Namespace) -> int:
     """``entrepot save``."""
     from entrepot._cli.common import connect, human_bytes
     from entrepot._cli.objects import resolve_object
+    from entrepot._cli.progress_display import ProgressDisplay
 
     with connect(arguments) as store:
         objects = [resolve_object(store, text) for text in arguments.objects]
-        with _ProgressDisplay(arguments) as display:
+        with ProgressDisplay(arguments.progress) as display:
             report = store.save(
                 store if not objects else objects[0] if len(objects) == 1 else objects,
                 arguments.url,
                 format=arguments.format,
                 incremental=not arguments.no_incremental,
-                progress=display,
+                progress=_showing(display),
                 storage_options=arguments.storage_option,
             )
     if arguments.json:
@@ -94,10 +93,14 @@ def run_save(arguments: argparse.Namespace) -> int:
 def run_load(arguments: argparse.Namespace) -> int:
     """``entrepot load``."""
     from entrepot._cli.common import connect
+    from entrepot._cli.progress_display import ProgressDisplay
 
-    with connect(arguments, create_session=True) as store, _ProgressDisplay(arguments) as display:
+    with connect(arguments, create_session=True) as store, ProgressDisplay(arguments.progress) as display:
         loaded = store.load(
-            arguments.url, replace=arguments.replace, progress=display, storage_options=arguments.storage_option
+            arguments.url,
+            replace=arguments.replace,
+            progress=_showing(display),
+            storage_options=arguments.storage_option,
         )
     ids = [str(oid) for oid in loaded] if isinstance(loaded, list) else [str(loaded)]
     print(json.dumps(ids) if arguments.json else "\n".join(ids))
@@ -184,39 +187,17 @@ def run_prune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class _ProgressDisplay:
-    """Shows progress on standard error; by default only if that is a terminal."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._enabled = bool(arguments.progress if arguments.progress is not None else sys.stderr.isatty())
-        self._next_update = 0.0
-        self._started = time.monotonic()
-        self._last: Progress | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        self._last = progress
-        if self._enabled and time.monotonic() >= self._next_update:
-            self._next_update = time.monotonic() + PROGRESS_SECONDS
-            self._print(progress)
-
-    def _print(self, progress: Progress) -> None:
-        from entrepot._cli.common import human_bytes
-
-        share = 100 * progress.done_bytes // max(1, progress.total_bytes)
-        rate = progress.moved_bytes / max(1e-9, time.monotonic() - self._started)
-        sys.stderr.write(
-            f"\r{share:3d} %  {human_bytes(progress.done_bytes)} of {human_bytes(progress.total_bytes)}, "
-            f"{progress.done_objects} of {progress.total_objects} objects, {human_bytes(int(rate))}/s   "
+def _showing(display: ProgressDisplay) -> ProgressCallback:
+    def show(progress: Progress) -> None:
+        display.show(
+            progress.done_bytes,
+            progress.total_bytes,
+            progress.done_objects,
+            progress.total_objects,
+            progress.moved_bytes,
         )
-        sys.stderr.flush()
 
-    def __enter__(self) -> _ProgressDisplay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._enabled and self._last is not None:
-            self._print(self._last)
-            sys.stderr.write("\n")
+    return show
 
 
 def _add_common(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:

@@ -54,12 +54,14 @@ def _new_parser() -> tuple[argparse.ArgumentParser, SubParsers]:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all subcommands."""
-    from entrepot._cli import comparing, completion, daemon, objects, sessions  # here, because they load the extension
+    # Here, because they load the extension.
+    from entrepot._cli import comparing, completion, daemon, evicting, objects, sessions
 
     parser, subparsers = _new_parser()
     for add_subcommands in (
         daemon.add_subcommands,
         objects.add_subcommands,
+        evicting.add_subcommands,
         sessions.add_subcommands,
         doctor.add_subcommands,
         explaining.add_subcommands,

@@ -1,4 +1,4 @@
-"""Subcommands about objects: ls, sets, info, put, get, rm, evict, prefetch."""
+"""Subcommands about objects: ls, sets, info, put, get, rm, prefetch."""
 
 from __future__ import annotations
 
@@ -101,11 +101,6 @@ def add_subcommands(subparsers: SubParsers) -> None:
     remove.add_argument("objects", nargs="+", help="IDs or names")
     remove.set_defaults(run=run_rm)
 
-    evict = subparsers.add_parser("evict", help="move objects from memory to disk; a get reloads them")
-    add_connection_options(evict)
-    evict.add_argument("objects", nargs="+", help="IDs or names")
-    evict.set_defaults(run=run_evict)
-
     prefetch = subparsers.add_parser("prefetch", help="start reloading objects from disk")
     add_connection_options(prefetch)
     prefetch.add_argument("objects", nargs="+", help="IDs or names")
@@ -130,13 +125,6 @@ def resolve_object(store: Store, text: str, timeout: float = 0.0) -> ObjectID:
             except ObjectNotFound:
                 return oid
     return store.resolve(text, timeout=timeout) if timeout else store.resolve(text)
-
-
-def run_evict(arguments: argparse.Namespace) -> int:
-    """``entrepot evict``."""
-    with connect(arguments) as store:
-        store.evict(*(resolve_object(store, text) for text in arguments.objects))
-    return 0
 
 
 def run_prefetch(arguments: argparse.Namespace) -> int:
