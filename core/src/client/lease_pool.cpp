@@ -14,6 +14,7 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint32_t kLeaseTries = 8;  // minimum; then until the timeout
+constexpr int kShortTries = 3;            // of callers that can do without
 constexpr std::uint32_t kFirstWaitMs = 100;
 // The rest of a lease for one large value is too small for another, and prevents the daemon from leasing a range of the
 // old length again when that value is gone.
@@ -57,10 +58,13 @@ Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t alig
                        " s: other threads used the leased memory, or the daemon died each time; try again"));
 }
 
-Result<LeasedRange> LeasePool::try_allocate(std::uint64_t length, std::uint64_t align, std::uint32_t wait_ms,
-                                            std::uint32_t answer_ms) {
+Result<LeasedRange> LeasePool::try_allocate(std::uint64_t length, std::uint64_t align, const Patience& patience) {
   const std::uint64_t bytes = round_up(std::max<std::uint64_t>(length, 1), kBlobAlign);
-  for (int tries = 0; tries < 2; ++tries) {
+  const auto provisioned_by = os::Deadline::after_ms(patience.provisioning_ms);
+  // Also for a daemon that dies: nobody has to wait for the next one.
+  auto end = os::Deadline::after_ms(std::uint64_t{patience.provisioning_ms} + patience.wait_ms + patience.answer_ms);
+  const Interrupt at_end{[](void* context) { return static_cast<const os::Deadline*>(context)->passed(); }, &end};
+  for (int tries = 0; tries < kShortTries;) {
     std::uint64_t want = 0;
     LeasedRange range;
     {
@@ -68,8 +72,17 @@ Result<LeasedRange> LeasePool::try_allocate(std::uint64_t length, std::uint64_t 
       if (allocate_from_free(bytes, align, range)) return range;
       want = next_lease_bytes_;
     }
-    const std::uint64_t least = bytes + (align > kReturnGranule ? align : 0);
-    RETURN_IF_ERROR(request(least, std::max(want, round_up(least, os::page_bytes())), wait_ms, {}, answer_ms));
+    // What is large enough for a segment of its own is aligned there; only in one that has other ranges it may not be.
+    const bool is_alone = tries == 0 && bytes > kMaxLeaseBytes;
+    const std::uint64_t least = bytes + (align > kReturnGranule && !is_alone ? align : 0);
+    want = std::max(want, round_up(least, os::page_bytes()));
+    const auto waited_until = os::Deadline::after_ms(patience.wait_ms);
+    const Status leased = request(least, want, patience.wait_ms, at_end, patience.answer_ms);
+    // The next request takes over the segment that is being made for this one. None follows a refusal without a wait.
+    const bool has_waited = leased.code() == Code::kStoreFull && waited_until.passed();
+    if (has_waited && !provisioned_by.passed() && patience.is_being_provisioned()) continue;
+    RETURN_IF_ERROR(leased);
+    ++tries;
   }
   return Status(Code::kStoreFull, "other threads took the leased memory");
 }

@@ -19,6 +19,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -67,10 +68,15 @@ class LeasePool {
   [[nodiscard]] Result<LeasedRange> allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
                                              std::uint32_t wait_ms, const Interrupt& interrupt);
 
-  // The same, but waits for the daemon's answer at most `answer_ms` more than for memory. For callers that can do
-  // without.
-  [[nodiscard]] Result<LeasedRange> try_allocate(std::uint64_t length, std::uint64_t align, std::uint32_t wait_ms,
-                                                 std::uint32_t answer_ms);
+  // How long a caller waits that can do without a lease. What it waits for is looked at every `wait_ms`.
+  struct Patience {
+    std::uint32_t wait_ms = 0;                   // for memory
+    std::uint32_t answer_ms = 0;                 // for the daemon's answer, in addition
+    std::uint32_t provisioning_ms = 0;           // in all, as long as the next says so
+    std::function<bool()> is_being_provisioned;  // whether the daemon is making memory
+  };
+  // The same for such a caller, which never waits longer than provisioning_ms + wait_ms + answer_ms.
+  [[nodiscard]] Result<LeasedRange> try_allocate(std::uint64_t length, std::uint64_t align, const Patience& patience);
 
   // The same from what is leased already, without asking the daemon.
   [[nodiscard]] std::optional<LeasedRange> allocate_at_hand(std::uint64_t length, std::uint64_t align);

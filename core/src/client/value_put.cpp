@@ -13,8 +13,11 @@ namespace {
 
 // A daemon that does not answer at once is busy or stopped: plain memory is better than waiting.
 constexpr std::uint32_t kLeaseAnswerMs = 100;
-constexpr std::uint32_t kLeaseWaitMs = 100;  // a store that was just started provisions memory meanwhile
-constexpr std::uint64_t kValueShare = 2;     // at most half of the store
+constexpr std::uint32_t kLeaseWaitMs = 100;
+// While the daemon is provisioning, twice what memory costs that a host has to provide first: plain memory costs that
+// as well, and the copy at the put in addition.
+constexpr std::uint64_t kProvisioningMsPerGiB = 5'000;
+constexpr std::uint64_t kValueShare = 2;  // at most half of the store
 // After a refusal, the store is not asked again for a while, and for twice as long after each further one.
 constexpr std::uint64_t kFirstBackOffNs = 250'000'000;
 constexpr std::uint64_t kMaxBackOffNs = 8'000'000'000;
@@ -30,7 +33,12 @@ Result<LeasedRange> Client::lease_for_value(std::uint64_t bytes) {
   if (os::monotonic_ns() < value_refused_until_ns_.load(std::memory_order_relaxed)) {
     return Status(Code::kStoreFull, "the store refused memory a moment ago");
   }
-  auto range = leases_.try_allocate(bytes, os::kHugePageBytes, kLeaseWaitMs, kLeaseAnswerMs);
+  LeasePool::Patience patience{kLeaseWaitMs, kLeaseAnswerMs, 0, [this] {
+                                 const ControlView& control = pinned_->control();
+                                 return control.provisions_for_leases() && !control.leases_wanted();
+                               }};
+  patience.provisioning_ms = static_cast<std::uint32_t>(bytes * kProvisioningMsPerGiB >> 30U);
+  auto range = leases_.try_allocate(bytes, os::kHugePageBytes, patience);
   if (range.is_ok()) {
     value_bytes_.fetch_add(range->length, std::memory_order_relaxed);
     value_back_off_ns_.store(0, std::memory_order_relaxed);

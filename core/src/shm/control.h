@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "os/unique_fd.h"
+#include "shm/leases.h"
 #include "shm/region.h"
 
 namespace entrepot {
@@ -55,6 +56,7 @@ class ControlView {
   [[nodiscard]] const InstanceId& instance() const { return region(RegionKind::kRoot).instance(); }
   [[nodiscard]] bool releases_wanted() const { return (memory_wanted() & kReleasesWanted) != 0; }
   [[nodiscard]] bool leases_wanted() const { return (memory_wanted() & kLeasesWanted) != 0; }
+  [[nodiscard]] bool provisions_for_leases() const { return (memory_wanted() & kProvisioningForLeases) != 0; }
   [[nodiscard]] std::uint32_t incarnation() const { return root().incarnation.load(std::memory_order_acquire); }
 
  private:

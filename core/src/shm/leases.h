@@ -9,4 +9,8 @@ namespace entrepot {
 // daemon's lease bookkeeping does not grow with what the client wrote.
 inline constexpr std::uint64_t kReturnGranule = 64U << 10;
 
+// Bit of Root.memory_wanted, beside those of the layout: memory is being provisioned because somebody requested a lease.
+// A hint for clients that can do without; daemons that do not have it never set it.
+inline constexpr std::uint32_t kProvisioningForLeases = 4;
+
 }  // namespace entrepot

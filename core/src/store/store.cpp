@@ -185,7 +185,8 @@ void Store::set_memory_wanted() {
                                     [](const PendingLease& request) { return request.wait.segment == kNoSegment; });
   // What waits for a reservation needs no memory yet, so idle leases go back in their own time.
   const bool waits_for_pins = objects_.waits_for_pins() || starving || reservations_.has_waiting();
-  const std::uint32_t requested_bits = (waits_for_pins ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0);
+  const std::uint32_t requested_bits = (waits_for_pins ? kReleasesWanted : 0) | (starving ? kLeasesWanted : 0) |
+                                       (pool_.provisions_for_requests() ? kProvisioningForLeases : 0);
   memory_->root().memory_wanted.store(requested_bits, std::memory_order_relaxed);
 }
 

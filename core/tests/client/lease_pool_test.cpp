@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -56,6 +57,7 @@ class FakeLeases : public Rpc {
     EXPECT_TRUE(from_wire(body, request));
     ++leases;
     last_want = request.want_bytes;
+    if (is_full && is_full()) return Status(Code::kStoreFull, "memory was not provisioned in time", true);
     const std::uint64_t least = (request.min_bytes + kGranule - 1) / kGranule * kGranule;
     if (next_ + least > kSegmentBytes) return Status(Code::kStoreFull, "full");
     const std::uint64_t length =
@@ -83,6 +85,7 @@ class FakeLeases : public Rpc {
   std::function<void()> before_lease;   // once
   std::function<void()> after_unlease;  // once: when it took effect, before its answer arrives
 
+  std::function<bool()> is_full;             // whether it refuses a lease
   std::function<void(LeaseReply&)> falsify;  // every lease
   bool sends_two_fds = false;
 
@@ -369,6 +372,70 @@ TEST(LeasePool, AFullStoreIsReported) {
   FakeLeases daemon;
   LeasePool pool(daemon);
   EXPECT_EQ(pool.allocate(2 * kSegmentBytes, 64, 0, 0, {}).code(), Code::kStoreFull);
+}
+
+LeasePool::Patience patience(std::uint32_t wait_ms, std::uint32_t provisioning_ms, std::function<bool()> is_coming) {
+  return {wait_ms, 100, provisioning_ms, std::move(is_coming)};
+}
+
+TEST(LeasePool, WhoCanDoWithoutWaitsForMemoryThatIsBeingProvisioned) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  int left = 4;
+  daemon.is_full = [&] { return --left > 0; };
+  const auto range = pool.try_allocate(1U << 20, 4096, patience(0, 60'000, [&] { return left > 0; }));
+  ASSERT_TRUE(range.is_ok()) << range.status().to_string();
+  EXPECT_EQ(daemon.leases, 4);
+  pool.give_back(*range);
+}
+
+TEST(LeasePool, WhoCanDoWithoutDoesNotWaitForAFullStore) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  daemon.is_full = [] { return true; };
+  EXPECT_EQ(pool.try_allocate(1U << 20, 4096, patience(0, 60'000, [] { return false; })).code(), Code::kStoreFull);
+  EXPECT_EQ(daemon.leases, 1);
+}
+
+TEST(LeasePool, WhoCanDoWithoutWaitsNoLongerThanItsPatience) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  daemon.is_full = [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // as long as the daemon waits for memory
+    return true;
+  };
+  EXPECT_EQ(pool.try_allocate(1U << 20, 4096, patience(5, 50, [] { return true; })).code(), Code::kStoreFull);
+  EXPECT_GT(daemon.leases, 1);
+  EXPECT_LE(daemon.leases, 11);
+}
+
+TEST(LeasePool, ARefusalWithoutAWaitIsNotRepeated) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  daemon.is_full = [] { return true; };
+  EXPECT_EQ(pool.try_allocate(1U << 20, 4096, patience(10'000, 60'000, [] { return true; })).code(), Code::kStoreFull);
+  EXPECT_EQ(daemon.leases, 1);
+}
+
+TEST(LeasePool, ALargeValueGetsASegmentOfItsSizeFirst) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  daemon.is_full = [] { return true; };
+  const std::uint64_t bytes = 100U << 20;
+  EXPECT_FALSE(pool.try_allocate(bytes, 2U << 20, patience(0, 0, [] { return false; })).is_ok());
+  EXPECT_EQ(daemon.last_want, bytes);  // nothing for its alignment, which a segment has
+}
+
+TEST(LeasePool, AValueThatIsNotAlignedInItsLeaseGetsALargerOne) {
+  FakeLeases daemon;
+  LeasePool pool(daemon);
+  const auto first = pool.allocate(kGranule, 64, 0, 0, {});  // what follows it is not aligned
+  ASSERT_TRUE(first.is_ok()) << first.status().to_string();
+  const auto second = pool.try_allocate(1U << 20, 2U << 20, patience(0, 0, [] { return false; }));
+  ASSERT_TRUE(second.is_ok()) << second.status().to_string();
+  EXPECT_EQ(second->offset % (2U << 20), 0U);
+  pool.give_back(*first);
+  pool.give_back(*second);
 }
 
 TEST(LeasePool, ThreadsNeverShareARange) {

@@ -6,10 +6,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "client/support.h"
+#include "os/clock.h"
+#include "os/process.h"
 
 namespace entrepot::testing {
 namespace {
@@ -247,6 +251,65 @@ TEST_F(ValueMemoryTest, ADaemonsDeathDuringUseLosesNothing) {
   EXPECT_EQ(std::memcmp(before, pattern(kBytes, 13).data(), kBytes), 0);
   EXPECT_TRUE(memory().free(before));
   EXPECT_TRUE(memory().free(sealed));
+}
+
+// What a value waits for at most, with room for a busy machine.
+constexpr std::uint64_t kBoundMs = 5'000;
+
+template <class Work>
+std::uint64_t milliseconds_of(const Work& work) {
+  const std::uint64_t begin_ns = os::monotonic_ns();
+  work();
+  return (os::monotonic_ns() - begin_ns) / 1'000'000;
+}
+
+TEST_F(ValueMemoryTest, AStoreThatHasJustStartedProvidesALargeValue) {
+  memory().deactivate(active_);
+  StoreProcess fresh({"--size=1GiB", "--warm-bytes=8MiB"});
+  const auto client = connect(fresh);
+  active_ = memory().activate(client);
+  const std::uint64_t bytes = 256U << 20;
+  std::byte* const data = allocate(bytes, false);
+  ASSERT_NE(data, nullptr);
+  EXPECT_EQ(number(*client, "leased_bytes"), bytes);
+  EXPECT_TRUE(memory().free(data));
+  EXPECT_TRUE(eventually([&] { return number(*client, "leased_bytes") == 0; }));
+}
+
+TEST_F(ValueMemoryTest, AFullStoreDoesNotHoldUpItsClients) {
+  for (std::uint32_t seed = 0; seed < 5; ++seed)
+    ASSERT_TRUE(put_one(*client_, item_of(session_, {pattern(10U << 20, seed)})).status.is_ok());
+  const std::uint64_t refused = memory().counts().refused;
+  const std::uint64_t took_ms =
+      milliseconds_of([&] { EXPECT_EQ(memory().allocate(30U << 20, false), nullptr); });  // of 64 MiB
+  EXPECT_EQ(memory().counts().refused, refused + 1);
+  EXPECT_LT(took_ms, kBoundMs);
+}
+
+TEST_F(ValueMemoryTest, ADaemonThatStandsStillOrDiesDoesNotHoldUpItsClients) {
+  const auto daemon = static_cast<pid_t>(store_.daemon_pid());
+  const auto keeper = static_cast<pid_t>(store_.keeper_pid());
+  const auto refused_ms = [] {
+    return milliseconds_of([] { EXPECT_EQ(memory().allocate(20U << 20, false), nullptr); });
+  };
+  const auto other = connect(store_);                     // has not been refused anything yet
+  ASSERT_TRUE(os::send_signal(keeper, SIGSTOP).is_ok());  // restarts nothing
+  ASSERT_TRUE(os::send_signal(daemon, SIGSTOP).is_ok());
+  EXPECT_LT(refused_ms(), kBoundMs);
+  const std::uint64_t active = memory().activate(other);
+  std::promise<void> begun;
+  auto waited_ms = std::async(std::launch::async, [&] {
+    begun.set_value();
+    return refused_ms();
+  });
+  begun.get_future().wait();
+  store_.kill(static_cast<std::uint32_t>(daemon));
+  EXPECT_LT(waited_ms.get(), kBoundMs);
+  ASSERT_TRUE(os::send_signal(keeper, SIGCONT).is_ok());
+  std::byte* const data = allocate(20U << 20, false);  // from the next daemon
+  ASSERT_NE(data, nullptr);
+  EXPECT_TRUE(memory().free(data));
+  memory().deactivate(active);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Segments and leases: assignment, return, and the error of a full store.
+#include "shm/leases.h"
 #include "store/harness.h"
 
 namespace entrepot::testing {
@@ -206,6 +207,43 @@ TEST(StoreFull, AMachineShortOfMemoryGivesSmallerSegments) {
   EXPECT_GE(got.length, kMiB);
   EXPECT_LE(got.segment_bytes, 5 * kMiB);
   EXPECT_EQ(h.lease_error(a, 20 * kMiB).code(), Code::kStoreFull);
+  h.expect_no_leak();
+}
+
+TEST(Leases, ClientsSeeWhetherMemoryIsBeingProvisionedForLeases) {
+  Harness h(64 * kMiB);
+  h.source.at_once = false;
+  const auto a = h.add_client();
+  const auto hint = [&] { return h.memory.root().memory_wanted.load(); };
+  h.store->run_pending();  // makes warm memory, which nobody waits for
+  EXPECT_EQ(hint(), 0U);
+  std::optional<Result<LeaseGrant>> got;
+  h.store->lease({a, 9}, 20 * kMiB, 20 * kMiB, 100, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+  EXPECT_EQ(hint(), kProvisioningForLeases);
+  h.clock.advance_ms(101);
+  h.store->tick();
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->code(), Code::kStoreFull);
+  h.store->run_pending();
+  EXPECT_EQ(hint(), kProvisioningForLeases) << "it is still being made, for whoever asks again";
+  h.source.finish_all();
+  h.store->run_pending();
+  EXPECT_EQ(hint(), 0U);
+  h.expect_no_leak();
+}
+
+TEST(Leases, MemoryThatCannotBeProvisionedIsNotAnnounced) {
+  Harness h(64 * kMiB);
+  const auto a = h.add_client();
+  h.source.failure = Status(Code::kStoreFull, "the machine has 3 MiB left");
+  std::optional<Result<LeaseGrant>> got;
+  h.store->lease({a, 9}, 20 * kMiB, 20 * kMiB, 100, [&](Result<LeaseGrant> grant) { got = std::move(grant); });
+  EXPECT_EQ(h.memory.root().memory_wanted.load() & kProvisioningForLeases, 0U);
+  h.clock.advance_ms(101);
+  h.store->tick();
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(h.memory.root().memory_wanted.load() & kProvisioningForLeases, 0U);
+  h.source.failure = {};
   h.expect_no_leak();
 }
 

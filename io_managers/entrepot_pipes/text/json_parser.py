@@ -118,8 +118,8 @@ class JsonParser:
         if not known_keys:
             first = next(_objects(block), {})
             known_keys = [name for name in first if name in names]
-        known = set(known_keys)
-        new = [name for name in names if name not in known]
+        not_new = set(known_keys)
+        new = [name for name in names if name not in not_new]
         if known_keys and new:
             has_known, has_new = _any_valid(batch, known_keys), _any_valid(batch, new)
             alone = pc.and_(has_new, pc.invert(has_known))

@@ -13,9 +13,10 @@ from entrepot.errors import ObjectNotFound, Timeout
 from entrepot.phrases import count_of
 
 if TYPE_CHECKING:
-    from entrepot import ObjectID, Store
     from entrepot._cli.common import SubParsers
     from entrepot._client.info import ObjectInfo
+    from entrepot._store.store import Store
+    from entrepot.ids import ObjectID
 
 _POLL_SECONDS = 0.05
 _SHOWN = 5  # objects that an error names

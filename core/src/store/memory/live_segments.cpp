@@ -68,14 +68,22 @@ Result<std::uint32_t> LiveSegments::add(std::uint64_t bytes, bool urgent) {
     budget_->release(BudgetItem::kSegments, bytes);
     return added.status();
   }
-  if (urgent) ++taken_;
+  if (urgent) {
+    ++taken_;
+    ++provisioned_urgently_;
+  }
   ENTREPOT_SYNC_POINT("segment.added");
   segments_.try_emplace(*added, bytes, totals_).first->second.urgent = urgent;
   committed_ += bytes;
   return *added;
 }
 
+bool LiveSegments::is_provisioned_urgently(std::uint32_t segment) const {
+  return table_.state(segment) == SegmentState::kProvisioning && at(segment).urgent;
+}
+
 void LiveSegments::set_ready(std::uint32_t segment, MemoryKind kind) {
+  if (is_provisioned_urgently(segment)) --provisioned_urgently_;
   table_.set_kind(segment, kind);
   table_.set_state(segment, SegmentState::kFree);
   ++freed_;
@@ -84,6 +92,7 @@ void LiveSegments::set_ready(std::uint32_t segment, MemoryKind kind) {
 
 void LiveSegments::drop(std::uint32_t segment) {
   const auto entry = segments_.find(segment);
+  if (is_provisioned_urgently(segment)) --provisioned_urgently_;
   uncommit(entry->second.ranges.committed_bytes());
   const std::uint32_t generation = table_.generation(segment);
   segments_.erase(entry);

@@ -112,6 +112,7 @@ class LiveSegments {
   [[nodiscard]] std::uint64_t committed_bytes() const { return committed_; }
   [[nodiscard]] std::uint64_t leased_bytes() const { return totals_.leased_bytes; }
   [[nodiscard]] std::uint64_t blob_bytes() const { return totals_.blob_bytes; }
+  [[nodiscard]] bool provisions_for_requests() const { return provisioned_urgently_ != 0; }
   [[nodiscard]] std::uint64_t taken() const { return taken_; }  // how many were taken or made for a request so far
   [[nodiscard]] std::uint64_t freed() const { return freed_; }  // how many became free so far
 
@@ -119,6 +120,7 @@ class LiveSegments {
   // Now or before it unmapped it, and for leases of the same isolation.
   [[nodiscard]] bool is_last_writer(const SegmentWriterRef& client, std::uint32_t segment) const;
   void uncommit(std::uint64_t bytes);
+  [[nodiscard]] bool is_provisioned_urgently(std::uint32_t segment) const;
 
   // Guarded by the daemon's thread.
   MemorySource* source_;
@@ -127,6 +129,7 @@ class LiveSegments {
   RangeTotals totals_;  // of segments_, which refers to it
   Map segments_;
   std::uint64_t committed_ = 0;
+  std::uint32_t provisioned_urgently_ = 0;  // segments that are being provisioned because of a request
   std::uint64_t taken_ = 0;
   std::uint64_t freed_ = 0;
 };

@@ -141,6 +141,7 @@ class SegmentPool {
   [[nodiscard]] std::map<std::uint32_t, std::uint64_t> leased_by_client() const { return figures_.leased_by_client(); }
   [[nodiscard]] std::uint64_t warm_bytes() const { return figures_.warm_bytes(); }
   [[nodiscard]] std::uint64_t provisioning_bytes() const { return figures_.provisioning_bytes(); }
+  [[nodiscard]] bool provisions_for_requests() const { return live_.provisions_for_requests(); }
   [[nodiscard]] std::uint64_t largest_free() const { return figures_.largest_free(); }
   [[nodiscard]] std::uint64_t largest_extent() const { return figures_.largest_extent(); }
   [[nodiscard]] std::uint64_t largest_lease() const { return figures_.largest_lease(); }
