@@ -27,7 +27,14 @@ from entrepot.errors import ObjectDropped, ObjectLost, ObjectNotFound, StoreFull
 from entrepot_io.settings import switch
 from pydantic import Field, PrivateAttr
 
-from entrepot_dagster.background_writes import PENDING, STATE, WRITE, BackgroundWrites, missing_durable_copy
+from entrepot_dagster.background_writes import (
+    PENDING,
+    STATE,
+    WRITE,
+    WRITTEN,
+    BackgroundWrites,
+    missing_durable_copy,
+)
 from entrepot_dagster.durable_configuration import configured_tier
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
@@ -116,7 +123,7 @@ class TieredIOManager(ConfigurableIOManager):
             metadata |= {STATE: MetadataValue.text(PENDING), WRITE: MetadataValue.text(write_id)}
         else:
             self.durable.handle_output(context, obj)
-            metadata |= context.consume_logged_metadata()
+            metadata |= context.consume_logged_metadata() | {STATE: MetadataValue.text(WRITTEN)}
         context.add_output_metadata(metadata)
 
     def load_input(self, context: InputContext) -> Any:
