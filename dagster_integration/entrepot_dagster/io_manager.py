@@ -19,7 +19,7 @@ from dagster import (
     MetadataValue,
     OutputContext,
 )
-from entrepot.errors import ObjectNotFound
+from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot_io.connections import make_values_in_store, session_store
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
@@ -31,7 +31,7 @@ from pydantic import Field, PrivateAttr
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.step_reservations import StepReservations
 from entrepot_dagster.traced_runs import traced_in_run
-from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
+from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.input_metadata import report_copies
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
@@ -108,14 +108,19 @@ class EntrepotIOManager(ConfigurableIOManager):
 
         Raises:
             PolicyError: the policy is invalid; the message has file and line.
-            InvalidArgument: the policy file does not exist, or a setting is out of range.
+            InvalidArgument: the policy file does not exist, or a setting is out of range or does not exist.
         """
+        check_names(type(self), data)
         read_deferred(data, "session_ttl_seconds", "allocate")
         super().__init__(**data)
         copy_mode(unless_deferred(self.copy_mode))
         parse_ttl(unless_deferred(self.session_ttl_seconds))
         switch("allocate", unless_deferred(self.allocate))
         reserve_setting(unless_deferred(self.reserve))
+        if (timeout := unless_deferred(self.reserve_timeout)) is not None:
+            resolve(reserve_timeout=timeout)
+        if (unless_deferred(self.preview_rows) or 0) < 0:
+            raise InvalidArgument(f"preview_rows must be 0 or more, not {self.preview_rows}")
         if self._has_policy() and not isinstance(self.policy, EnvVar):  # an EnvVar's value is known only in a step
             from entrepot_policy import find_policy
 

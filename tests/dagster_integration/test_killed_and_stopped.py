@@ -57,7 +57,9 @@ def retries(result: JobExecutionResult) -> list[str | None]:
 @pytest.mark.parametrize(
     "what", ["exception", "kill-step", "kill-daemon", "kill-daemon exception", "kill-daemon kill-step"]
 )
-def test_a_retry_gets_what_was_stored(what: str, config: Callable[[str], dict[str, Any]], instance: DagsterInstance) -> None:
+def test_a_retry_gets_what_was_stored(
+    what: str, config: Callable[[str], dict[str, Any]], instance: DagsterInstance
+) -> None:
     """The keeper holds the memory, and starts another daemon."""
     with execute_job(JOB, instance=instance, run_config=config(what)) as result:
         assert result.success, errors(result)

@@ -1,4 +1,4 @@
-"""What Dagster shows of memory: bytes of an output's own and shared, its host and copies, and what a load has copied."""
+"""What Dagster shows of memory: an output's own and shared bytes, its host, its copies, and what a load has copied."""
 
 # Annotations are not postponed here: Dagster looks at those of assets.
 import logging
@@ -83,9 +83,7 @@ def metadata_of(instance: DagsterInstance, name: str) -> dict[str, Any]:
 def loaded(result: ExecuteInProcessResult, step: str) -> dict[str, Any]:
     """Metadata of the only input that a step has loaded."""
     (event,) = [
-        each
-        for each in result.all_events
-        if each.event_type is DagsterEventType.LOADED_INPUT and each.step_key == step
+        each for each in result.all_events if each.event_type is DagsterEventType.LOADED_INPUT and each.step_key == step
     ]
     data: Any = event.event_specific_data
     return {label: entry.value for label, entry in data.metadata.items()}

@@ -221,7 +221,12 @@ class StepPolicy:
                 raise gave_up_failure(error) from error
             finally:
                 metadata = report_read(context.log, events)
-        if metadata and context.has_asset_key and context.has_asset_partitions and len(context.asset_partition_keys) > 1:
+        if (
+            metadata
+            and context.has_asset_key
+            and context.has_asset_partitions
+            and len(context.asset_partition_keys) > 1
+        ):
             add_loaded_metadata(context, metadata)  # an observation would be of a single partition
         elif metadata:
             context.add_input_metadata(metadata)

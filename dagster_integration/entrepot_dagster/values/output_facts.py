@@ -17,6 +17,7 @@ from entrepot_io.table_info import TableInfo, table_info
 
 log = logging.getLogger("dagster.entrepot")
 CHECKPOINT = "entrepot/checkpoint"
+MAX_SCHEMA_COLUMNS = 1000  # of a table, in Dagster's database and on its pages
 REFERENCE = "entrepot/reference"
 REFERENCES = "entrepot/references"  # of an output with several partitions: a mapping by partition key
 
@@ -115,9 +116,13 @@ def table_facts(value: Any, preview_rows: int, *, is_partition: bool, with_rows:
 
 
 def _schema(info: TableInfo) -> dict[str, Any]:
-    return {
+    schema: dict[str, Any] = {
         "columns": [
             {"name": column.name, "type": column.type, "constraints": {"nullable": column.nullable}}
-            for column in info.columns
+            for column in info.columns[:MAX_SCHEMA_COLUMNS]
         ]
     }
+    if len(info.columns) > MAX_SCHEMA_COLUMNS:
+        left_out = f"the first {MAX_SCHEMA_COLUMNS} of {len(info.columns)} columns"
+        schema["constraints"] = {"other": [left_out]}
+    return schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dagster import JsonMetadataValue, MetadataValue, TableColumn, TableColumnConstraints, TableSchema
+from dagster import JsonMetadataValue, MetadataValue, TableColumn, TableColumnConstraints, TableConstraints, TableSchema
 from entrepot_io.reference import Reference
 
 from entrepot_dagster.values.output_facts import Fact, memory_facts, partitions_facts, reference_facts, table_facts
@@ -62,7 +62,10 @@ def _table_schema(value: Any) -> MetadataValue[Any]:
         TableColumn(column["name"], column["type"], constraints=TableColumnConstraints(**column["constraints"]))
         for column in value["columns"]
     ]
-    return MetadataValue.table_schema(TableSchema(columns))
+    of_table = value.get("constraints")
+    return MetadataValue.table_schema(
+        TableSchema(columns, None if of_table is None else TableConstraints(other=of_table["other"]))
+    )
 
 
 _VALUES: dict[str, Callable[[Any], MetadataValue[Any]]] = {
