@@ -30,7 +30,7 @@ class ParquetIOManager(UPathIOManager):
 
         with path.open("rb") as file:
             is_table = file.read(4) == b"PAR1"
-        return pd.read_parquet(path) if is_table else json.loads(path.read_text())
+        return pd.read_parquet(str(path)) if is_table else json.loads(path.read_text())
 
 
 @io_manager

@@ -132,7 +132,7 @@ class TieredIOManager(ConfigurableIOManager):
             metadata |= {STATE: MetadataValue.text(PENDING), WRITE: MetadataValue.text(write_id)}
         else:
             self.durable.handle_output(context, obj)
-            metadata |= context.consume_logged_metadata() | {STATE: MetadataValue.text(WRITTEN)}
+            metadata |= {**context.consume_logged_metadata(), STATE: MetadataValue.text(WRITTEN)}
         context.add_output_metadata(metadata)
 
     def load_input(self, context: InputContext) -> Any:

@@ -62,7 +62,7 @@ def test_what_cannot_be_stored_is_an_error_and_leaves_no_record(instance: Dagste
 
 @asset(partitions_def=StaticPartitionsDefinition(NAMES))
 def named(context: AssetExecutionContext) -> str:
-    return context.partition_key
+    return str(context.partition_key)
 
 
 @asset

@@ -24,7 +24,7 @@ from dagster import (
 from entrepot.errors import StoreUnavailable
 from entrepot_dagster import EntrepotIOManager, TieredIOManager
 from entrepot_dagster.values import output_facts
-from entrepot_io.connections import close_all
+from entrepot_io.connections import close_all, session_store
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
@@ -147,7 +147,7 @@ def test_a_store_that_ends_after_the_write_costs_only_these_metadata(
     instance: DagsterInstance, daemon: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The store is stopped between the write and the question, which is when the question is asked."""
-    ask = output_facts.session_store
+    ask = session_store
 
     def stopped_first(*arguments: Any) -> Any:
         daemon.stop()

@@ -56,7 +56,7 @@ def test_a_conversion_that_copies_one_column(store: entrepot.Store) -> None:
 
 
 def test_pythons_own_objects_are_copies(store: entrepot.Store) -> None:
-    assert copied_bytes(store.get(store.put(b"x" * 100_000))) >= 100_000
+    assert (copied_bytes(store.get(store.put(b"x" * 100_000))) or 0) >= 100_000
     frame = pd.DataFrame({"text": pd.Series(TEXT, dtype=object)})
     assert copied_bytes(store.get(store.put(frame))) == ROWS * 8
 
