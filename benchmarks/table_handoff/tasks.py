@@ -52,7 +52,7 @@ def _texts(rows: int, first: int, kind: str) -> Any:
     import pyarrow.compute as pc
 
     numbers = pa.array(np.arange(first, first + rows)).cast(pa.large_string())
-    texts = pc.utf8_lpad(numbers, DIGITS, "0")
+    texts: Any = pc.call_function("utf8_lpad", [numbers], pc.PadOptions(DIGITS, "0"))
     if kind == ARROW_STRINGS:
         return pd.arrays.ArrowStringArray(pa.chunked_array([texts]))
     return pd.Series(texts.to_numpy(zero_copy_only=False), dtype=object)
