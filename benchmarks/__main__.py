@@ -26,6 +26,7 @@ from benchmarks.commands.plasma_server import add_plasma_server
 from benchmarks.commands.policy import add_policy
 from benchmarks.commands.quick import add_quick
 from benchmarks.commands.services import add_services
+from benchmarks.commands.step_start import add_step_start
 from benchmarks.commands.streams import add_streams
 from benchmarks.commands.table_handoff import add_handoff
 from benchmarks.commands.transport import add_transport
@@ -60,6 +61,7 @@ def main() -> int:
     add_plasma_server(commands)
     add_plasma_restart(commands)
     add_handoff(commands)
+    add_step_start(commands)
     add_dataframes(commands)
     add_mount(commands)
     add_services(commands)

@@ -1,9 +1,10 @@
 """``python -m benchmarks handoff``: three tasks hand on a table, on each orchestrator.
 
-Task 1 makes a table of int64 columns, task 2 replaces one of its eight columns, task 3 sums all of them; the sum is
-checked. Airflow, Dagster and Kedro run it as in the flights example, with Entrepot and with a transport of their own.
-With Entrepot, it runs with values made in ordinary memory and in the store (``ENTREPOT_ALLOCATE=1``), each once in a
-store started a moment ago, and once more after the first run's values are deleted.
+Task 1 makes a table of int64 columns (or of strings: ``--columns``), task 2 replaces one of its eight columns, task 3
+sums all of them; the sum is checked. Airflow, Dagster and Kedro run it as in the flights example, with Entrepot and
+with transports of their own. With Entrepot, it runs with values made in ordinary memory and in the store
+(``ENTREPOT_ALLOCATE=1``), each once in a store started a moment ago, and once more after the first run's values are
+deleted.
 
 *Sharing* is the time in the orchestrator's save and load calls, *peak* the memory of all processes and the store. A
 run with a table of 1 MiB precedes: what its peak was is what the orchestrator, the tasks' processes and their libraries
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness.machine import ROOT, commit, machine
 from benchmarks.reports.table_handoff import goal_table, sections
+from benchmarks.table_handoff import tasks
 from examples.flights.transports import ORCHESTRATORS, Transport, select_transports
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     from examples.flights.runs import Figures, RunConfig
 
 MIB = 1 << 20
-TRANSPORTS = ("entrepot", "objectstorage", "files", "pickle")
+PARQUET_NAME = "parquet"
+TRANSPORTS = ("entrepot", "objectstorage", "files", PARQUET_NAME, "pickle")
 SAMPLE_SECONDS = 0.1
 RUN_SECONDS = 600.0
 
@@ -45,6 +48,7 @@ def add_handoff(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``handoff``."""
     parser = commands.add_parser("handoff", help="three tasks that hand on a table, on each orchestrator")
     parser.add_argument("--mib", type=int, default=1024, help="of the table (default 1024)")
+    parser.add_argument("--columns", choices=tasks.KINDS, default=tasks.INT64, help="default int64")
     parser.add_argument("--rounds", type=int, default=1, help="default 1; medians are printed")
     parser.add_argument("--orchestrators", nargs="+", choices=ORCHESTRATORS, default=ORCHESTRATORS)
     names = (*TRANSPORTS, "memory")
@@ -58,7 +62,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, and print the tables."""
     from examples.flights import processes
 
-    transports = select_transports(arguments.orchestrators, arguments.transports)
+    names = [name for name in arguments.transports if name != PARQUET_NAME]
+    transports = select_transports(arguments.orchestrators, names) if names else []
+    if PARQUET_NAME in arguments.transports and "dagster" in arguments.orchestrators:
+        from benchmarks.table_handoff.parquet_io_manager import PARQUET
+
+        transports.append(PARQUET)
+    if not transports:
+        raise SystemExit(f"{' and '.join(arguments.orchestrators)} have none of these transports")
+    os.environ[tasks.KIND_VARIABLE] = arguments.columns  # for the tasks' processes, and for what is expected of them
     processes.adopt_orphans()
     work = Path(tempfile.mkdtemp(prefix="handoff-"))  # a short path: a socket's is limited to 107 bytes
     try:
@@ -69,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"The logs are in {work}", file=sys.stderr)
         else:
             shutil.rmtree(work, ignore_errors=True)
-    figures = {"bytes": arguments.mib * MIB, "rounds": arguments.rounds, "lines": lines}
+    figures = {"bytes": arguments.mib * MIB, "columns": arguments.columns, "rounds": arguments.rounds, "lines": lines}
     print("\n\n".join([*sections(figures), goal_table(figures)]))
     if arguments.json:
         result = {"machine": machine(), "commit": commit(), "handoff": figures}

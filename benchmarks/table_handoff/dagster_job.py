@@ -4,6 +4,7 @@
 import argparse
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from dagster import (
 )
 
 from benchmarks.table_handoff import tasks
+from benchmarks.table_handoff.parquet_io_manager import PARQUET, parquet_io_manager
 from examples.flights.dagster_job import measured_job, print_failed_steps
+from examples.flights.dagster_names import TRANSPORT_VARIABLE
 
 MODULE = "benchmarks.table_handoff.dagster_job"
 
@@ -55,7 +58,9 @@ handoff: GraphDefinition = graph(name="handoff")(_handoff)
 
 def handoff_job() -> JobDefinition:
     """The job with the transport that the environment selects."""
-    return measured_job(handoff)
+    if os.environ.get(TRANSPORT_VARIABLE) != PARQUET.name:
+        return measured_job(handoff)
+    return measured_job(handoff, parquet_io_manager)
 
 
 def main() -> int:

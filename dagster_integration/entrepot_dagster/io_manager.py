@@ -19,7 +19,7 @@ from dagster import (
     MetadataValue,
     OutputContext,
 )
-from entrepot.errors import ObjectNotFound
+from entrepot.errors import InvalidArgument, ObjectNotFound
 from entrepot_io.connections import make_values_in_store, session_store
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
@@ -31,11 +31,17 @@ from pydantic import Field, PrivateAttr
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.step_reservations import StepReservations
 from entrepot_dagster.traced_runs import traced_in_run
-from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
+from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.deployments import register_deployment
+from entrepot_dagster.values.input_metadata import report_copies
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
 from entrepot_dagster.values.lazy_outputs import collected
-from entrepot_dagster.values.output_metadata import partitions_metadata, reference_metadata, table_metadata
+from entrepot_dagster.values.output_metadata import (
+    memory_metadata,
+    partitions_metadata,
+    reference_metadata,
+    table_metadata,
+)
 from entrepot_dagster.values.partition_outputs import check_partitions
 from entrepot_dagster.values.read_only_advice import add_read_only_advice
 from entrepot_dagster.values.reference_log import recorded_asset, recorded_output
@@ -102,14 +108,19 @@ class EntrepotIOManager(ConfigurableIOManager):
 
         Raises:
             PolicyError: the policy is invalid; the message has file and line.
-            InvalidArgument: the policy file does not exist, or a setting is out of range.
+            InvalidArgument: the policy file does not exist, or a setting is out of range or does not exist.
         """
+        check_names(type(self), data)
         read_deferred(data, "session_ttl_seconds", "allocate")
         super().__init__(**data)
         copy_mode(unless_deferred(self.copy_mode))
         parse_ttl(unless_deferred(self.session_ttl_seconds))
         switch("allocate", unless_deferred(self.allocate))
         reserve_setting(unless_deferred(self.reserve))
+        if (timeout := unless_deferred(self.reserve_timeout)) is not None:
+            resolve(reserve_timeout=timeout)
+        if (unless_deferred(self.preview_rows) or 0) < 0:
+            raise InvalidArgument(f"preview_rows must be 0 or more, not {self.preview_rows}")
         if self._has_policy() and not isinstance(self.policy, EnvVar):  # an EnvVar's value is known only in a step
             from entrepot_policy import find_policy
 
@@ -168,6 +179,7 @@ class EntrepotIOManager(ConfigurableIOManager):
             reference, policy_metadata = self._write(context, self._keys_of_output(context)[0], obj, settings)
             metadata = {
                 **reference_metadata(reference),
+                **memory_metadata([reference], settings.address),
                 **table_metadata(obj, self.preview_rows, is_partition=is_partition),
                 **policy_metadata,
             }
@@ -208,6 +220,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         }
         return {
             **partitions_metadata(references),
+            **memory_metadata(references.values(), settings.address),
             **table_metadata(obj[partitions[0]], self.preview_rows, is_partition=True, with_rows=False),
         }
 
@@ -228,7 +241,8 @@ class EntrepotIOManager(ConfigurableIOManager):
             StoreUnavailable: the store cannot be reached.
         """
         wanted = self._input_type(context)
-        return self._load(context, wanted, none_if_missing=wanted.is_optional, allow_missing=wanted.allows_missing)
+        value = self._load(context, wanted, none_if_missing=wanted.is_optional, allow_missing=wanted.allows_missing)
+        return report_copies(context, value)
 
     def load_existing(self, context: InputContext) -> Any:
         """Read an input of which nothing may be missing: as :meth:`load_input`, but all of it was written.
@@ -238,7 +252,8 @@ class EntrepotIOManager(ConfigurableIOManager):
         Raises:
             as :meth:`load_input`.
         """
-        return self._load(context, self._input_type(context), none_if_missing=False, allow_missing=False)
+        value = self._load(context, self._input_type(context), none_if_missing=False, allow_missing=False)
+        return report_copies(context, value)
 
     def is_optional(self, context: InputContext) -> bool:
         """Return whether an input that was never written is None: whether its annotation is ``Optional[...]``."""

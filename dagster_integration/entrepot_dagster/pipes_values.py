@@ -20,7 +20,13 @@ from entrepot.errors import InvalidReference
 from entrepot_io.external_task import ExternalTask
 from entrepot_io.reference import Reference
 
-from entrepot_dagster.values.output_facts import Fact, partitions_facts, reference_facts, table_facts
+from entrepot_dagster.values.output_facts import (
+    Fact,
+    memory_facts,
+    partitions_facts,
+    reference_facts,
+    table_facts,
+)
 
 if TYPE_CHECKING:
     from dagster_pipes import PipesContext
@@ -116,7 +122,8 @@ class PipesValues:
     def _facts(self, value: Any, references: Reference | dict[str, Reference]) -> dict[str, Fact]:
         is_partition = self._pipes.is_partition_step
         if isinstance(references, Reference):
-            return reference_facts(references) | table_facts(value, self._preview_rows, is_partition=is_partition)
+            table = table_facts(value, self._preview_rows, is_partition=is_partition)
+            return reference_facts(references) | memory_facts([references], self._task.address) | table
         first = value[next(iter(references))]
         table = table_facts(first, self._preview_rows, is_partition=True, with_rows=False)
-        return partitions_facts(references) | table
+        return partitions_facts(references) | memory_facts(references.values(), self._task.address) | table

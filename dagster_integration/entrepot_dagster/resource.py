@@ -11,6 +11,7 @@ from entrepot_io.settings import resolve
 from entrepot_io.values import get_value
 from pydantic import Field, PrivateAttr
 
+from entrepot_dagster.values.deferred_settings import check_names, unless_deferred
 from entrepot_dagster.values.keys import default_scope
 
 if TYPE_CHECKING:
@@ -47,6 +48,16 @@ class EntrepotResource(ConfigurableResource[Any]):
     )
 
     _instance: DagsterInstance | None = PrivateAttr(default=None)
+
+    def __init__(self, **data: Any) -> None:
+        """Check the settings.
+
+        Raises:
+            InvalidArgument: one does not exist, or is out of range.
+        """
+        check_names(type(self), data)
+        super().__init__(**data)
+        parse_ttl(unless_deferred(self.session_ttl))
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
         """Learn which deployment this is; the store is connected to when it is asked for."""

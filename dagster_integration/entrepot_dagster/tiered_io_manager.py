@@ -15,22 +15,31 @@ from typing import Any
 
 from dagster import (
     ConfigurableIOManager,
+    ConfigurableIOManagerFactory,
     DagsterInstance,
     InitResourceContext,
     InputContext,
     IOManager,
     MetadataValue,
     OutputContext,
+    ResourceDefinition,
     ResourceDependency,
 )
-from entrepot.errors import ObjectDropped, ObjectLost, ObjectNotFound, StoreFull, StoreUnavailable
+from entrepot.errors import InvalidArgument, ObjectDropped, ObjectLost, ObjectNotFound, StoreFull, StoreUnavailable
 from entrepot_io.settings import switch
 from pydantic import Field, PrivateAttr
 
-from entrepot_dagster.background_writes import PENDING, STATE, WRITE, BackgroundWrites, missing_durable_copy
+from entrepot_dagster.background_writes import (
+    PENDING,
+    STATE,
+    WRITE,
+    WRITTEN,
+    BackgroundWrites,
+    missing_durable_copy,
+)
 from entrepot_dagster.durable_configuration import configured_tier
 from entrepot_dagster.io_manager import EntrepotIOManager
-from entrepot_dagster.values.deferred_settings import read_deferred, unless_deferred
+from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.lazy_outputs import collected_once
 
 # What the durable tier makes up for.
@@ -74,8 +83,15 @@ class TieredIOManager(ConfigurableIOManager):
         """Check the settings.
 
         Raises:
-            InvalidArgument: ``background`` is neither true nor false.
+            InvalidArgument: a tier is missing or is none; ``background`` is neither true nor false; or there is no such
+                setting.
         """
+        check_names(type(self), data)
+        for name in ("store", "durable"):
+            if data.get(name) is None:
+                raise InvalidArgument(f"TieredIOManager needs two IO managers: {name}= is missing")
+            if not isinstance(data[name], (IOManager, ConfigurableIOManagerFactory, ResourceDefinition)):
+                raise InvalidArgument(f"TieredIOManager's {name} must be an IO manager, not {data[name]!r}")
         read_deferred(data, "background")
         if "durable" in data:
             data["durable"] = configured_tier(data["durable"])
@@ -116,7 +132,7 @@ class TieredIOManager(ConfigurableIOManager):
             metadata |= {STATE: MetadataValue.text(PENDING), WRITE: MetadataValue.text(write_id)}
         else:
             self.durable.handle_output(context, obj)
-            metadata |= context.consume_logged_metadata()
+            metadata |= {**context.consume_logged_metadata(), STATE: MetadataValue.text(WRITTEN)}
         context.add_output_metadata(metadata)
 
     def load_input(self, context: InputContext) -> Any:

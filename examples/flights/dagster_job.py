@@ -122,11 +122,17 @@ def selected_io_manager() -> Any:
     raise ValueError(f"{TRANSPORT_VARIABLE} must be 'entrepot' or 'files', not {transport_name!r}")
 
 
-def measured_job(work: GraphDefinition) -> JobDefinition:
-    """A graph as a job with the transport that the environment selects, measured; each op runs in its own process."""
+def measured_job(work: GraphDefinition, transport: Any = None) -> JobDefinition:
+    """A graph as a job with a transport, measured; each op runs in its own process.
+
+    Args:
+        work: the graph.
+        transport: an IO manager; default: the one that the environment selects.
+    """
     io_manager_resource: ResourceDefinition = measured_io_manager
+    selected = selected_io_manager() if transport is None else transport
     return work.to_job(
-        resource_defs={"transport": selected_io_manager(), "io_manager": io_manager_resource},
+        resource_defs={"transport": selected, "io_manager": io_manager_resource},
         executor_def=multiprocess_executor,
     )
 

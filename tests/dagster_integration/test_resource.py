@@ -47,6 +47,6 @@ def test_settings_of_the_resource(instance: DagsterInstance, monkeypatch: pytest
         store = resource.store()
         assert (store.scope, store.session_name) == ("mine", "tables")
     with pytest.raises(InvalidArgument, match="time to live"):
-        EntrepotResource(session_ttl="soon").store("x")
+        EntrepotResource(session_ttl="soon")
     with pytest.raises(StoreUnavailable):
         EntrepotResource(address="unix:///nowhere/store.sock").store()

@@ -28,6 +28,7 @@ from benchmarks.reports.report import page, write
 from benchmarks.reports.table_handoff import goal_table
 from benchmarks.systems import ENTREPOT, SYSTEMS, by_name
 from benchmarks.systems.base import Unavailable, descendants
+from benchmarks.table_handoff import tasks
 from benchmarks.workloads import profiles
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -296,6 +297,30 @@ def test_a_hand_off_is_told_and_judged(recorded: dict[str, Any]) -> None:
     assert "not measured" not in table
     assert [line.split("|")[-2].strip() for line in table.splitlines()[2:]] == ["no", "yes", "yes", "no"]
     assert "Three tasks hand on a table of 1.0 GiB" in page(recorded, [])
+
+
+def test_goals_of_a_table_of_strings_on_dagster() -> None:
+    ours = {"orchestrator": "dagster", "name": "entrepot", "label": "Entrepot", "allocate": True, "store": "fresh"}
+    ours |= {"sharing": 0.5, "seconds": 9.0, "peak": 2.0 * GIB, "empty": 0.5 * GIB}
+    files = ours | {"name": "files", "label": "files", "allocate": False, "store": "", "sharing": 10.0, "peak": GIB}
+    parquet = files | {"name": "parquet", "label": "Parquet", "sharing": 10.0}
+    rows = goal_table({"bytes": GIB, "columns": "arrow-strings", "lines": [ours, files, parquet]}).splitlines()[2:]
+    reached = {row.split("|")[1].rpartition(", ")[2].strip(): row.split("|")[-2].strip() for row in rows}
+    assert reached == {
+        "Dagster: peak memory over the table": "no",
+        "Dagster: sharing over that of files": "yes",
+        "Dagster: peak memory over that of files": "no",
+        "Dagster: end to end over files": "yes",
+        "Dagster: sharing over that of Parquet": "no",
+    }
+
+
+@pytest.mark.parametrize("kind", tasks.KINDS)
+def test_the_tasks_of_the_hand_off_compute_what_is_expected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(tasks.KIND_VARIABLE, kind)
+    frame = tasks.make(1)
+    assert abs(int(frame.memory_usage(deep=True).sum()) - MIB) < MIB / 100
+    assert tasks.report(tasks.replace(frame)) == tasks.expected(1)
 
 
 @pytest.mark.slow

@@ -30,6 +30,11 @@ PRIVATE_NAMES = (
     ),
     PrivateName(
         "dagster._core.execution.context.input",
+        "InputContext._user_generated_metadata",
+        "steps: what the event of a loaded input says, without an observation of the asset",
+    ),
+    PrivateName(
+        "dagster._core.execution.context.input",
         "InputContext._step_context",
         "steps: the step that reads an input, where the public property raises if there is none",
     ),

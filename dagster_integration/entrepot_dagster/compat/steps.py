@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagster import AssetExecutionContext, DagsterRun, InputContext, OpExecutionContext, OutputContext
+from dagster import (
+    AssetExecutionContext,
+    DagsterRun,
+    InputContext,
+    MetadataValue,
+    OpExecutionContext,
+    OutputContext,
+)
 from dagster._core.execution.plan.inputs import UnresolvedCollectStepInput, UnresolvedMappedStepInput
 from dagster._core.execution.plan.outputs import StepOutputHandle as StepOutputHandle
 from dagster._core.storage.tags import PARTITION_NAME_TAG
@@ -46,6 +53,19 @@ def executing_step(context: InputContext | OutputContext) -> StepExecutionContex
     """
     step: StepExecutionContext | None = getattr(context, "_step_context", None)
     return None if step is None or step._known_state is None else step
+
+
+def add_loaded_metadata(context: InputContext, metadata: Mapping[str, MetadataValue[Any]]) -> None:
+    """Add metadata to the event by which Dagster records that an input was loaded, and to nothing else.
+
+    ``InputContext.add_input_metadata`` also observes the asset, each time that it is read, and is an error for an input
+    with several partitions.
+
+    Args:
+        context: of an input.
+        metadata: to be added.
+    """
+    context._user_generated_metadata = {**context._user_generated_metadata, **metadata}
 
 
 def input_partitions(context: AssetExecutionContext | OpExecutionContext, name: str) -> Sequence[str] | None:

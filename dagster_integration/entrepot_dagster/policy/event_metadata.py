@@ -11,12 +11,12 @@ from dagster import MetadataValue
 from entrepot_policy.state.events import Event
 
 from entrepot_dagster.policy.failures import RULE
+from entrepot_dagster.values.output_facts import CHECKPOINT
 
 if TYPE_CHECKING:
     from dagster import DagsterLogManager
     from entrepot_policy.rules.model import CheckpointRule
 
-CHECKPOINT = "entrepot/checkpoint"
 RECOVERED = "entrepot/recovered"
 _WARNING_KINDS = (
     "object_lost",

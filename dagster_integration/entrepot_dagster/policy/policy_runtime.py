@@ -19,7 +19,7 @@ from entrepot_policy import ObjectRef, PolicyError, PolicyRuntime, RerunNeeded, 
 from entrepot_policy.rules.model import Policy
 from entrepot_policy.rules.validation import probe_targets
 
-from entrepot_dagster.compat.steps import executing_step, upstream_handles
+from entrepot_dagster.compat.steps import add_loaded_metadata, executing_step, upstream_handles
 from entrepot_dagster.policy.event_metadata import EventCollector, report_read, report_write
 from entrepot_dagster.policy.failures import gave_up_failure, rerun_needed_failure
 from entrepot_dagster.policy.run_log import RunLog, inputs_metadata
@@ -221,7 +221,14 @@ class StepPolicy:
                 raise gave_up_failure(error) from error
             finally:
                 metadata = report_read(context.log, events)
-        if metadata:
+        if (
+            metadata
+            and context.has_asset_key
+            and context.has_asset_partitions
+            and len(context.asset_partition_keys) > 1
+        ):
+            add_loaded_metadata(context, metadata)  # an observation would be of a single partition
+        elif metadata:
             context.add_input_metadata(metadata)
         return value
 

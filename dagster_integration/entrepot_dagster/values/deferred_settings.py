@@ -1,13 +1,15 @@
-"""Settings that are read from environment variables when a step runs."""
+"""Settings of resources: those that are read from environment variables when a step runs, and names that are wrong."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from dagster import EnvVar
 from entrepot.errors import InvalidArgument
+from pydantic import BaseModel
 
 T = TypeVar("T")
 
@@ -33,3 +35,21 @@ def read_deferred(data: dict[str, Any], *names: str) -> None:
             if (value := os.environ.get(variable)) is None:
                 raise InvalidArgument(f"{name} is read from the environment variable {variable}, which is not set")
             data[name] = value
+
+
+def check_names(resource: type[BaseModel], data: Mapping[str, Any]) -> None:
+    """Reject settings that a resource does not have, which Dagster leaves out in silence.
+
+    Args:
+        resource: its class.
+        data: what it is given.
+
+    Raises:
+        InvalidArgument: the message has the name that was probably meant.
+    """
+    names = [info.alias or name for name, info in resource.model_fields.items()]
+    for name in data:
+        if name not in names and name not in resource.model_fields:
+            close = get_close_matches(name, names, 1)
+            meant = f"did you mean {close[0]!r}" if close else f"it has {', '.join(names)}"
+            raise InvalidArgument(f"{resource.__name__} has no setting {name!r}: {meant}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dagster import JsonMetadataValue, MetadataValue, TableColumn, TableColumnConstraints, TableSchema
+from dagster import JsonMetadataValue, MetadataValue, TableColumn, TableColumnConstraints, TableConstraints, TableSchema
 from entrepot_io.reference import Reference
 
-from entrepot_dagster.values.output_facts import Fact, partitions_facts, reference_facts, table_facts
+from entrepot_dagster.values.output_facts import Fact, memory_facts, partitions_facts, reference_facts, table_facts
 
 Metadata = dict[str, MetadataValue[Any]]
 
@@ -29,6 +29,16 @@ def partitions_metadata(references: Mapping[str, Reference]) -> Metadata:
         references: by partition key.
     """
     return _metadata(partitions_facts(references))
+
+
+def memory_metadata(references: Iterable[Reference], address: str | None) -> Metadata:
+    """What the store says of an output's memory.
+
+    Args:
+        references: to the output, or to each of its partitions.
+        address: of the store.
+    """
+    return _metadata(memory_facts(references, address))
 
 
 def table_metadata(value: Any, preview_rows: int, *, is_partition: bool, with_rows: bool = True) -> Metadata:
@@ -52,7 +62,10 @@ def _table_schema(value: Any) -> MetadataValue[Any]:
         TableColumn(column["name"], column["type"], constraints=TableColumnConstraints(**column["constraints"]))
         for column in value["columns"]
     ]
-    return MetadataValue.table_schema(TableSchema(columns))
+    of_table = value.get("constraints")
+    return MetadataValue.table_schema(
+        TableSchema(columns, None if of_table is None else TableConstraints(other=of_table["other"]))
+    )
 
 
 _VALUES: dict[str, Callable[[Any], MetadataValue[Any]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from dagster_environments import NEWEST, ROOT, WebServer, dagster_dev, python_of
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(900)]
 
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER_MS = 120_000.0
+SCREENS = ROOT / "build" / "screens"
 COMPONENT = "entrepot_dagster.components.EntrepotComponent"
 LOCATION = {"repositoryName": "__repository__", "repositoryLocationName": "sales"}
 
@@ -55,7 +59,8 @@ def project(tmp_path_factory: pytest.TempPathFactory, module_daemon: Any) -> tup
     home.mkdir()
     shutil.copy(ROOT / "examples/dagster/dagster.yaml", home)
     environment = variables(NEWEST, home, module_daemon.address)
-    return folder / "sales", {**environment, "PYTHONPATH": str(folder / "sales/src")}
+    environment |= {"PYTHONPATH": str(folder / "sales/src"), "ENTREPOT_DURABLE": str(folder / "durable")}
+    return folder / "sales", environment
 
 
 def test_dg_lists_scaffolds_and_checks_the_component(project: tuple[Path, dict[str, str]]) -> None:
@@ -149,3 +154,24 @@ def test_the_web_server_shows_the_metadata(backfilled: WebServer) -> None:
     columns = [(column["name"], column["type"]) for column in metadata["dagster/column_schema"]["schema"]["columns"]]
     assert columns == [("region", "String"), ("price", "Float64")]
     assert metadata["entrepot/preview"]["mdStr"].splitlines()[2] == "| north | 250.0 |"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine: apt-get install chromium")
+def test_the_page_of_an_asset_in_a_browser(backfilled: WebServer) -> None:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    with sync_api.sync_playwright() as playwright:
+        # Root has no sandbox of its own; the page is that of the server above.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=BROWSER_MS)
+        page = browser.new_page(viewport={"width": 1600, "height": 1800})
+        page.set_default_timeout(BROWSER_MS)
+        page.goto(f"{backfilled.url}/assets/revenue?view=overview")
+        shown = page.locator("body")
+        # The columns' types and the number of rows have places of their own on this page.
+        for text in (r"Columns", r"region\s*String", r"price\s*Float64", r"Row count\s*2(?!\d)"):
+            sync_api.expect(shown).to_contain_text(re.compile(text), timeout=BROWSER_MS)
+        for label in ("id", "type", "bytes", "own_bytes", "referenced_bytes", "host", "preview", "checkpoint"):
+            entry = page.get_by_text(f"entrepot/{label}", exact=True).first
+            sync_api.expect(entry).to_be_visible(timeout=BROWSER_MS)
+        page.screenshot(path=SCREENS / "dagster-asset.png", full_page=True)
+        browser.close()

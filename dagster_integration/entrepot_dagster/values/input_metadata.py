@@ -1,0 +1,30 @@
+"""What Dagster's pages show of an input that was loaded: how much of it is a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagster import MetadataValue
+
+from entrepot_dagster.compat.steps import add_loaded_metadata, has_step
+
+if TYPE_CHECKING:
+    from dagster import InputContext
+
+COPIED = "entrepot/copied_bytes"
+
+
+def report_copies(context: InputContext, value: Any) -> Any:
+    """Add the number of bytes that lie outside of the store's memory to the event of a loaded input; return the value.
+
+    Args:
+        context: of the input.
+        value: as the step gets it. Of one whose memory cannot be located, nothing is said.
+    """
+    if has_step(context):  # otherwise there is no event
+        from entrepot_io.copied_bytes import copied_bytes
+
+        copied = copied_bytes(value)
+        if copied is not None:
+            add_loaded_metadata(context, {COPIED: MetadataValue.int(copied)})
+    return value
