@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 PARQUET_NAME = "parquet"
-TRANSPORTS = ("entrepot", "objectstorage", "files", PARQUET_NAME, "pickle")
+TRANSPORTS = ("entrepot", "objectstorage", "files", PARQUET_NAME, "pickle", "memory")
 SAMPLE_SECONDS = 0.1
 RUN_SECONDS = 600.0
 
@@ -51,8 +51,7 @@ def add_handoff(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--columns", choices=tasks.KINDS, default=tasks.INT64, help="default int64")
     parser.add_argument("--rounds", type=int, default=1, help="default 1; medians are printed")
     parser.add_argument("--orchestrators", nargs="+", choices=ORCHESTRATORS, default=ORCHESTRATORS)
-    names = (*TRANSPORTS, "memory")
-    parser.add_argument("--transports", nargs="+", choices=names, default=TRANSPORTS, help="default: all but memory")
+    parser.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=TRANSPORTS, help="default: all")
     parser.add_argument("--keep", action="store_true", help="keep the working folder with all logs")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.set_defaults(run=run)

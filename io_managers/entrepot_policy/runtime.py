@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from entrepot.codec import CopyMode
 from entrepot.errors import EntrepotError
@@ -68,6 +68,8 @@ class PolicyRuntime:
         graph: the orchestrator's own knowledge of who makes what; used where lineage was lost with the store.
         rerunner: runs tasks again from within a read; None: the orchestrator catches ``RerunNeeded``.
         sleep, shared_reruns: as for :class:`~entrepot_policy.recovery.failover.Failover`.
+        storage_options: returns those of the durable tier, for an orchestrator whose values bring credentials of their
+            own; called for each session that is opened. None: what the tier's driver finds by itself.
     """
 
     def __init__(
@@ -80,10 +82,12 @@ class PolicyRuntime:
         rerunner: Rerunner | None = None,
         sleep: Callable[[float], object] = time.sleep,
         shared_reruns: bool = False,
+        storage_options: Callable[[], Mapping[str, Any] | None] | None = None,
     ) -> None:
         self.policy = policy
         self.scope = scope
         self._address = address
+        self._storage_options = storage_options
         self.log = EventLog(
             scope, policy.events.folder, max_bytes=policy.events.max_bytes, enabled=policy.events.enabled
         )
@@ -146,7 +150,8 @@ class PolicyRuntime:
         Raises:
             StoreUnavailable: the store cannot be reached.
         """
-        return session_store(self._address, self.scope, name, None)
+        options = None if self._storage_options is None else self._storage_options()
+        return session_store(self._address, self.scope, name, None, options)
 
     def task(self, task: Task, *, started: float | None = None, **properties: object) -> TaskRun:
         """Start a task.

@@ -21,7 +21,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NewType
 
 from entrepot.codec import CopyMode
-from entrepot.errors import EntrepotError, InvalidArgument, ObjectNotFound, UnsupportedType
+from entrepot.errors import (
+    EntrepotError,
+    InvalidArgument,
+    ObjectNotFound,
+    StoreUnavailable,
+    Timeout,
+    UnsupportedType,
+)
 from entrepot.ids import ObjectID
 from entrepot_io.connections import session_store
 from entrepot_io.keys import kedro_key, object_name
@@ -34,10 +41,13 @@ from kedro.io import Version
 
 from entrepot_kedro.compat.datasets import EphemeralByState
 from entrepot_kedro.compat.versions import VersionNotFoundError
+from entrepot_kedro.log import logger
 from entrepot_kedro.policy import policy_registry
+from entrepot_kedro.values.arguments import check_name, check_texts, check_version
 from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.credentials import parse_credentials
 from entrepot_kedro.values.load_arguments import parse_load_arguments
+from entrepot_kedro.values.no_value import NO_VALUE
 from entrepot_kedro.values.previews import preview_of
 from entrepot_kedro.values.process_session import register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
@@ -49,16 +59,6 @@ if TYPE_CHECKING:
     from entrepot import Store
     from entrepot_io.reference import Reference
     from entrepot_policy.state.lineage import ObjectRef
-
-
-class _Nothing:
-    """Sentinel for "no value"; unpickles to the same instance in every process."""
-
-    def __reduce__(self) -> str:
-        return "_NOTHING"
-
-
-_NOTHING = _Nothing()
 
 
 class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
@@ -147,12 +147,9 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         version: Version | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        if name is not None and not name:
-            raise InvalidArgument("the name of a dataset must not be empty")
-        if version is not None and session is not None:
-            raise InvalidArgument(
-                f"dataset {name!r} is versioned, and versions outlive runs: remove its session {session!r}"
-            )
+        check_name(name)
+        check_texts(address=address, scope=scope, session=session, copy=copy, copy_mode=copy_mode, run_id=run_id)
+        check_version(name, version, session)
         copying = copying_of(copy, copy_mode)
         settings = resolve(address=address, scope=scope, session_ttl=session_ttl, copy=copying)
         super().__init__(version)
@@ -164,7 +161,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         self._name = None if name is None else plain_name(name)
         self._form = "" if name is None else form_of(name)
         self._owner_pid = os.getpid()
-        self._memory_value: Any = _NOTHING  # a value that cannot be stored; exists in this process only
+        self._memory_value: Any = NO_VALUE  # a value that cannot be stored; exists in this process only
         self.address = settings.address
         self.scope = settings.scope or default_scope()
         self._gives_own_values = copying is None
@@ -189,7 +186,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
                 ``UnsupportedType`` or ``InvalidArgument`` if it has no such form or columns, or by
                 ``StoreUnavailable`` if the store cannot be reached.
         """
-        if self._memory_value is not _NOTHING:
+        if self._memory_value is not NO_VALUE:
             return self._load_arguments.apply(self._memory_value)
         binding = policy_registry.active()
         value = self.read_direct() if binding is None else binding.load(self)
@@ -202,7 +199,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             DatasetError: caused by ``StoreFull``, ``UnsupportedType``, ``ObjectExists`` (the version already has
                 another value) or ``StoreUnavailable``.
         """
-        self._memory_value = _NOTHING
+        self._memory_value = NO_VALUE
         binding = policy_registry.active()
         try:
             if binding is None:
@@ -227,7 +224,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         Raises:
             StoreUnavailable: the store cannot be reached.
         """
-        if self._memory_value is not _NOTHING or not self._exists():
+        if self._memory_value is not NO_VALUE or not self._exists():
             return {}
         store, key = self.store(), self._resolve_load_key()
         oid = store.resolve(object_name(kedro_key(self.name))) if key is None else store.derive(key)
@@ -238,7 +235,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
     preview.__annotations__["return"] = NewType("TablePreview", dict)
 
     def _exists(self) -> bool:
-        if self._memory_value is not _NOTHING:
+        if self._memory_value is not NO_VALUE:
             return True
         store = self.store()
         key = self._resolve_load_key()
@@ -254,12 +251,15 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         # The runner calls this after the last consumer, in its own process, and never for outputs of the pipeline.
         # Under a policy, the value may be needed to recompute another one, so it is dropped at the end of the run. So
         # is one with a transcoded name, which is read under several names.
-        self._memory_value = _NOTHING
+        self._memory_value = NO_VALUE
         if self._name is not None and self._session.ends_with_run and self.run_info is None and not self._form:
-            self.drop()
+            try:
+                self.drop()
+            except (StoreUnavailable, Timeout) as error:  # nobody needs the value, so the run can go on
+                logger.warning("Entrepot: cannot release %s; it stays until its session ends: %s", self._name, error)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_memory_value": _NOTHING}
+        return self.__dict__ | {"_memory_value": NO_VALUE}
 
     # --- direct access without a policy, and accessors for the code that executes one
 
@@ -367,7 +367,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             return not self._declared_persistent
         if not self._session.ends_with_run:
             return False
-        if not self._can_be_continued or self._memory_value is not _NOTHING:
+        if not self._can_be_continued or self._memory_value is not NO_VALUE:
             return True
         try:
             return not self._exists()

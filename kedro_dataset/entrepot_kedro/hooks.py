@@ -107,6 +107,7 @@ class EntrepotHooks:
         Raises:
             ValueError: an input does not exist, and no node makes it.
             PolicyError: a target is not writable.
+            InvalidArgument: datasets of one scope have different credentials, under a policy.
         """
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_begin()

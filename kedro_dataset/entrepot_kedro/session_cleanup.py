@@ -25,6 +25,7 @@ from entrepot.errors import EntrepotError
 from entrepot.ids import ObjectID
 from entrepot.phrases import human_bytes
 from entrepot_io.connections import scope_store
+from kedro.io import DatasetError
 
 from entrepot_kedro.compat.datasets import is_ephemeral
 from entrepot_kedro.ended_runs import ENDED_KEY, process_mark
@@ -79,7 +80,7 @@ def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
             if not saved_objects:
                 continue
             nodes = nodes_to_run(pipeline, catalog, datasets)
-        except EntrepotError as error:
+        except (EntrepotError, DatasetError) as error:
             logger.warning("Entrepot: cannot list the values that this run saved: %s", error)
             continue
         logger.warning(

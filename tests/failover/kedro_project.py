@@ -9,25 +9,17 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kedro_projects import write_project
+
 SCOPE = "failover"
 RUN_SECONDS = 300.0
 TEST_FOLDER = Path(__file__).resolve().parent
 
 PROJECT_FILES = {
-    "pyproject.toml": """
-[tool.kedro]
-package_name = "struck"
-project_name = "struck"
-kedro_init_version = "1.0.0"
-source_dir = "src"
-""",
     "conf/base/catalog.yml": """
 "{name}":
   type: entrepot_kedro.EntrepotDataset
 """,
-    "conf/local/.gitkeep": "",
-    "src/struck/__init__.py": "",
-    "src/struck/settings.py": "",
     "src/struck/nodes.py": """
 import pipeline as steps
 
@@ -89,10 +81,7 @@ class Project:
 
     def write(self) -> None:
         """Write the project's files."""
-        for name, text in PROJECT_FILES.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.lstrip())
+        write_project(self.folder, "struck", PROJECT_FILES)
 
     def run(self, *arguments: str, **variables: str) -> int:
         """Run ``kedro run``; return its exit code, negative for the signal that ended it.

@@ -15,3 +15,19 @@ def in_scope_tests(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.delenv("ENTREPOT_SESSION", raising=False)
     yield
     close_all()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Storage options of an S3 server with a bucket that ``ENTREPOT_DURABLE`` names; the environment has none."""
+    import s3fs
+    from s3_in_memory import S3Server
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    server = S3Server()
+    s3fs.S3FileSystem(**server.options).mkdir("values")
+    monkeypatch.setenv("ENTREPOT_DURABLE", "s3://values/runs")
+    yield server.options
+    close_all()
+    server.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,23 +13,9 @@ from entrepot_io.connections import close_all
 from entrepot_io.keys import kedro_key
 from entrepot_kedro import EntrepotDataset, catalog_config
 from kedro.io import DataCatalog, DatasetError
-from s3_in_memory import S3Server
 
 pytestmark = pytest.mark.usefixtures("in_scope_tests")
 ENTRY = {"type": "entrepot_kedro.EntrepotDataset", "session": "kept", "credentials": "runs"}
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Storage options of an S3 server with a bucket, in which values are to be written also."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    server = S3Server()
-    s3fs.S3FileSystem(**server.options).mkdir("values")
-    monkeypatch.setenv("ENTREPOT_DURABLE", "s3://values/runs")
-    yield server.options
-    close_all()
-    server.stop()
 
 
 def catalog(credentials: dict[str, Any]) -> DataCatalog:

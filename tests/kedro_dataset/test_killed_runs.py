@@ -1,18 +1,20 @@
-"""SIGKILL of a node's process, of the daemon, of the whole store: the next run goes on with what is left."""
+"""SIGKILL of a node's process, of the daemon, of the whole store, SIGSTOP of the daemon: the next run goes on with what
+is left."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kedro_projects import kedro, write_project
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "failover"))
 
@@ -22,20 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
 ROWS = 100_000
 PROJECT_FILES = {
-    "pyproject.toml": """
-[tool.kedro]
-package_name = "killed"
-project_name = "killed"
-kedro_init_version = "1.0.0"
-source_dir = "src"
-""",
-    "conf/base/catalog.yml": "{}\n",  # Kedro requires a file
     "conf/base/entrepot.yml": "intermediates: '*'\n",
-    "conf/local/.gitkeep": "",
-    "src/killed/__init__.py": "",
-    "src/killed/settings.py": "",
     "src/killed/nodes.py": f"""
-import json, os, signal
+import json, os, signal, subprocess
 from pathlib import Path
 
 import numpy as np
@@ -59,12 +50,15 @@ def double(values):
 def strike(doubled):
     record("strike")
     fault = os.environ.get("FAULT", "")
-    if "daemon" in fault:
+    if "daemon" in fault or "stop" in fault:
         import entrepot
 
         with entrepot.connect(scope="faults") as store:
             pid = store.status()["pid"]
-        os.kill(pid, signal.SIGKILL)
+        Path("daemon").write_text(str(pid))
+        os.kill(pid, signal.SIGKILL if "daemon" in fault else signal.SIGSTOP)
+        if "pause" in fault:
+            subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {{pid}}"], start_new_session=True)
     if "store" in fault:
         import faults
 
@@ -113,18 +107,11 @@ class Project:
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
         """Run ``kedro run``; return its exit code and its output."""
-        environment = {name: value for name, value in os.environ.items() if name != "ENTREPOT_ADDRESS"}
-        process = subprocess.run(
-            [sys.executable, "-m", "kedro", "run", *arguments],
-            cwd=self.folder,
-            env=environment
-            | {"DO_NOT_TRACK": "1", "COLUMNS": "2000", "PYTHONPATH": str(Path(faults.__file__).parent)}
-            | self.variables
-            | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
+        process = kedro(
+            self.folder,
+            "run",
+            *arguments,
+            variables={"PYTHONPATH": str(Path(faults.__file__).parent)} | self.variables | variables,
         )
         return process.returncode, process.stdout
 
@@ -138,13 +125,18 @@ class Project:
         return answer
 
 
+def continue_daemon(folder: Path) -> None:
+    """Send SIGCONT to the daemon that a node has stopped."""
+    with suppress(ProcessLookupError):  # or killed
+        os.kill(int((folder / "daemon").read_text()), signal.SIGCONT)
+
+
 @pytest.fixture
 def project(tmp_path: Path, socket_folder: Path) -> Iterator[Project]:
-    for name, text in PROJECT_FILES.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.lstrip())
+    write_project(tmp_path, "killed", PROJECT_FILES)
     yield Project(tmp_path, faults.private_store_variables(socket_folder))
+    if (tmp_path / "daemon").exists():
+        continue_daemon(tmp_path)
     faults.stop_private_store(socket_folder)
 
 
@@ -200,4 +192,45 @@ def test_a_killed_store(project: Project, runner: str, fault: str) -> None:
     assert code == 0, output
     runs = project.node_runs()
     assert (runs["make"], runs["double"]) == (2, 2)
+    assert project.answer() == ANSWER
+
+
+@long
+def test_a_killed_process_and_a_killed_daemon(project: Project) -> None:
+    """The keeper starts the daemon again, with all values."""
+    arguments, variables = runner_arguments("fork")
+    code, output = project.run(*arguments, FAULT="daemon process", **variables)
+    assert code == 1, output
+    assert "BrokenProcessPool" in output
+    code, output = project.run(*arguments, "--only-missing-outputs", **variables)
+    assert code == 0, output
+    assert project.node_runs() == ONCE | {"strike": 2}
+    assert project.answer() == ANSWER
+
+
+@long
+@pytest.mark.parametrize("runner", ["ThreadRunner", "fork"])
+def test_a_daemon_that_is_stopped_for_a_while_is_waited_for(project: Project, runner: str) -> None:
+    arguments, variables = runner_arguments(runner)
+    code, output = project.run(*arguments, FAULT="stop pause", **variables)
+    assert code == 0, output
+    assert project.node_runs() == ONCE
+    assert project.answer() == ANSWER
+
+
+@long
+@pytest.mark.parametrize("runner", ["SequentialRunner", "fork"])
+def test_a_daemon_that_stays_stopped_fails_the_run_which_then_continues(project: Project, runner: str) -> None:
+    """The error says how to let the daemon go on; after that, nothing is lost."""
+    arguments, variables = runner_arguments(runner)
+    code, output = project.run(*arguments, FAULT="stop", **variables)
+    assert code == 1, output
+    pid = int((project.folder / "daemon").read_text())
+    assert "did not respond within" in output
+    assert f"kill -CONT {pid}" in output
+    continue_daemon(project.folder)
+    code, output = project.run(*arguments, "--only-missing-outputs", **variables)
+    assert code == 0, output
+    assert "Continuing in the session of an earlier run" in output
+    assert project.node_runs() == ONCE | {"strike": 2}
     assert project.answer() == ANSWER

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any
 import entrepot
 import pytest
 from entrepot_io.keys import kedro_key
+from kedro_projects import execute, write_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
@@ -24,13 +22,6 @@ DATASETS = ("raw", "clean", "kept", "mine", "report")
 # Sessions that the catalog names, with the datasets in them: the project's own one, and a named one.
 KEPT = {"": {"kept"}, "nightly": {"mine"}}
 PROJECT_FILES = {
-    "pyproject.toml": """
-[tool.kedro]
-package_name = "ends"
-project_name = "ends"
-kedro_init_version = "1.0.0"
-source_dir = "src"
-""",
     "conf/base/catalog.yml": """
 "{name}":
   type: entrepot_kedro.EntrepotDataset
@@ -41,9 +32,6 @@ mine:
   type: entrepot_kedro.EntrepotDataset
   session: nightly
 """,
-    "conf/local/.gitkeep": "",
-    "src/ends/__init__.py": "",
-    "src/ends/settings.py": "",
     "src/ends/nodes.py": """
 import os
 
@@ -114,23 +102,7 @@ class Project:
 
     def execute(self, *command: str, **variables: str) -> tuple[int, str]:
         """Run a command of the environment in the project's folder; return its exit code and its output."""
-        process = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=os.environ
-            | {
-                "ENTREPOT_ADDRESS": self.address,
-                "KEDRO_DISABLE_TELEMETRY": "1",
-                "DO_NOT_TRACK": "1",
-                "COLUMNS": "2000",  # prevents wrapping of log lines
-                "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            }
-            | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-        )
+        process = execute(self.folder, *command, variables={"ENTREPOT_ADDRESS": self.address} | variables)
         return process.returncode, " ".join(process.stdout.split())
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
@@ -159,10 +131,7 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, daemon: Any, request: pytest.FixtureRequest) -> Project:
-    for name, text in PROJECT_FILES.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.lstrip())
+    write_project(tmp_path, "ends", PROJECT_FILES)
     return Project(tmp_path, daemon.address, request.param)
 
 

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+from entrepot.errors import InvalidArgument
 from entrepot_kedro.policy.run_journal import MAX_ENTRIES, RunJournal, run_identity
 
 WRITER = """
@@ -40,6 +42,23 @@ def test_a_live_run_is_not_taken(tmp_path: Path) -> None:
     assert journal.take_session("same") is None
     journal.mark_failed("run-1")
     assert journal.take_session("same") == "kedro/run-1"
+
+
+def test_two_runs_that_begin_in_the_same_millisecond_do_not_share_a_session(tmp_path: Path) -> None:
+    log, run_id = tmp_path / "scope.jsonl", "2026-01-01T00.00.00.000Z"
+    code = WRITER + "print('written', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(log), run_id, "same"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "written\n"
+        with pytest.raises(
+            InvalidArgument, match=f"process {other.pid} works on a run .* with the same ID, '{run_id}'"
+        ):
+            RunJournal(log).write(run_id, f"kedro/{run_id}", "same")
+        assert [path.suffix for path in (tmp_path / "scope.runs").iterdir()] == [".json"]
+        other.communicate("")
+    RunJournal(log).write(run_id, f"kedro/{run_id}", "same")
+    assert RunJournal(log).take_session("same") is None, "a run of this process"
 
 
 def test_a_successful_run_leaves_nothing(tmp_path: Path) -> None:

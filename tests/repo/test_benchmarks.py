@@ -337,8 +337,10 @@ def test_a_table_is_handed_on_and_only_the_new_column_is_stored(tmp_path: Path) 
         (allocate, store) for allocate in (False, True) for store in ("fresh", "used")
     ]
     assert [line["stored_bytes"] // MIB for line in ours] == [36] * 4, "columns that were stored are stored again"
-    assert [line["name"] for line in lines if line not in ours] == ["pickle"]
-    assert "Kedro: sharing over that of pickle datasets" in done.stdout
+    assert [line["name"] for line in lines if line not in ours] == ["pickle", "memory"]
+    for transport in ("pickle datasets", "SharedMemoryDataset"):
+        for goal in ("sharing", "peak memory"):
+            assert f"Kedro: {goal} over that of {transport}" in done.stdout
 
 
 def test_the_report_and_its_plots_are_written(recorded: dict[str, Any], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from entrepot.errors import EntrepotError
+from entrepot.errors import AccessDenied, EntrepotError
 
 from entrepot_policy.rules.matching import empty_range
 from entrepot_policy.rules.model import CheckpointRule, FailoverRule, MemoryRule, Policy
@@ -85,7 +85,13 @@ def probe_targets(targets: Iterable[Target], *, remove_folders: bool = False) ->
             finally:
                 storage.remove_empty(created_folders)
         except EntrepotError as error:
-            problems.append(Diagnostic(target.location, f"checkpoints cannot be written to this target: {error}"))
+            text = f"checkpoints cannot be written to this target: {error}"
+            if isinstance(error, AccessDenied) and not target.options:
+                text += (
+                    ". The storage_options of a target are its own, as 'options' of an entry of 'targets', such as "
+                    "{key: '${S3_KEY}', secret: '${S3_SECRET}'}: credentials of the orchestrator do not reach it"
+                )
+            problems.append(Diagnostic(target.location, text))
         except FileNotFoundError:
             problems.append(Diagnostic(target.location, f"a file just written to {target.base} was not found"))
     return problems

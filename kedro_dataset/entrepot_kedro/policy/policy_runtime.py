@@ -13,9 +13,11 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
+from entrepot.errors import InvalidArgument
 from entrepot_io.settings import resolve
 from entrepot_policy.recovery.planning import Plan
 from entrepot_policy.recovery.rerun_api import Retry
@@ -96,7 +98,9 @@ class PolicyBinding:
         self.policy = policy
         self.run_context: RunContext | None = None
         self._lock = threading.RLock()
-        self._runtimes: dict[tuple[str | None, str], PolicyRuntime] = {}  # guarded by _lock, as is _attempts
+        # Guarded by _lock, as are the next two; by address and scope.
+        self._runtimes: dict[tuple[str | None, str], PolicyRuntime] = {}
+        self._storage_options: dict[tuple[str | None, str], Mapping[str, Any]] = {}
         self._attempts: dict[str, Attempt] = {}
         self._local = threading.local()  # .attempt: the attempt running in this thread
         self.reruns = RerunExecutor(self)
@@ -116,7 +120,13 @@ class PolicyBinding:
             runtime = self._runtimes.get((address, scope))
             if runtime is None:
                 runtime = PolicyRuntime(
-                    self.policy, scope=scope, address=address, graph=self, rerunner=self, shared_reruns=True
+                    self.policy,
+                    scope=scope,
+                    address=address,
+                    graph=self,
+                    rerunner=self,
+                    shared_reruns=True,
+                    storage_options=partial(self._storage_options.get, (address, scope)),
                 )
                 runtime.log.watch(_log_event)
                 self._runtimes[address, scope] = runtime
@@ -129,6 +139,9 @@ class PolicyBinding:
 
     def runtime_of(self, dataset: StoredDataset) -> PolicyRuntime:
         """Return the runtime of a dataset."""
+        if dataset.storage_options is not None:  # of a load outside of any run: a notebook's, say
+            with self._lock:
+                self._storage_options.setdefault((dataset.address, dataset.scope), dataset.storage_options)
         return self.runtime(dataset.address, dataset.scope)
 
     # --- Graph and Rerunner interfaces, for all runtimes
@@ -148,6 +161,32 @@ class PolicyBinding:
     def rerun(self, plan: Plan, /) -> None:
         """As :meth:`~entrepot_policy.recovery.rerun_api.Rerunner.rerun`."""
         self.reruns.rerun(plan)
+
+    # --- the run
+
+    def join_run(self, run_context: RunContext) -> None:
+        """Work for a run from now on, with the credentials that its datasets have for the durable tier.
+
+        Raises:
+            InvalidArgument: datasets of one scope have different credentials.
+        """
+        storage_options: dict[tuple[str | None, str], Mapping[str, Any]] = {}
+        owners: dict[tuple[str | None, str], str] = {}
+        for name, dataset in run_context.datasets.items():
+            key, options = (dataset.address, dataset.scope), dataset.storage_options
+            if options is None:
+                continue
+            if storage_options.setdefault(key, options) != options:
+                raise InvalidArgument(
+                    f"the datasets {owners[key]!r} and {name!r} have different credentials, but under a policy, what "
+                    f"is lost of the scope {dataset.scope!r} is read with one set of them: give both datasets the same "
+                    "credentials, or one of them a scope of its own"
+                )
+            owners.setdefault(key, name)
+        with self._lock:
+            self._storage_options.clear()
+            self._storage_options.update(storage_options)
+        self.run_context = run_context
 
     # --- current attempt
 
@@ -181,7 +220,7 @@ class PolicyBinding:
             dataset = catalog.get(name) if name in catalog else None
             if isinstance(dataset, StoredDataset) and self._is_new_run(dataset):
                 assert dataset.run_info is not None
-                self.run_context = rebuild_run_context(dataset.run_info, catalog)
+                self.join_run(rebuild_run_context(dataset.run_info, catalog))
                 return
 
     def _is_new_run(self, dataset: StoredDataset) -> bool:
@@ -238,7 +277,7 @@ class PolicyBinding:
         if run_info is not None and self._is_new_run(dataset):
             catalog = run_info.catalog.catalog()
             if catalog is not None:
-                self.run_context = rebuild_run_context(run_info, catalog)
+                self.join_run(rebuild_run_context(run_info, catalog))
         runtime, attempt = self.runtime_of(dataset), self.attempt
         reader = runtime if attempt is None else attempt.task_run(runtime)
         return reader.read(

@@ -10,10 +10,11 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from entrepot.errors import InvalidArgument
 from entrepot_io.keys import shorten
 
 from entrepot_kedro.ended_runs import process_identity
@@ -53,6 +54,9 @@ class RunJournal:
             run_id: its ID.
             session: the session of its values.
             identity: result of :func:`run_identity`.
+
+        Raises:
+            InvalidArgument: another process works on a run of this ID, and both would write the same values.
         """
         entry = {
             "v": FORMAT_VERSION,
@@ -62,7 +66,7 @@ class RunJournal:
             "begun": time.time(),
             "process": process_identity(os.getpid()),
         }
-        self._write_entry(run_id, entry)
+        self._write_entry(run_id, entry, _install_new)
         self._prune()
 
     def mark_failed(self, run_id: str) -> None:
@@ -101,13 +105,18 @@ class RunJournal:
             if isinstance(session, str) and isinstance(run_id, str):
                 yield run_id, session
 
-    def _write_entry(self, run_id: str, entry: dict[str, Any]) -> None:
+    def _write_entry(
+        self, run_id: str, entry: dict[str, Any], install: Callable[[Path, Path], object] = Path.replace
+    ) -> None:
         path = self._path(run_id)
+        temporary_path = path.with_suffix(f".{os.getpid()}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary_path = path.with_suffix(f".{os.getpid()}.new")
             temporary_path.write_text(json.dumps(entry))
-            temporary_path.replace(path)  # atomic
+            try:
+                install(temporary_path, path)  # atomic
+            finally:
+                temporary_path.unlink(missing_ok=True)
         except OSError as error:
             logger.warning("Entrepot: cannot write %s; if this run is killed, it cannot be continued: %s", path, error)
 
@@ -125,6 +134,25 @@ class RunJournal:
     def _path(self, run_id: str) -> Path:
         name = "".join(c if c.isalnum() or c in "._-" else "-" for c in run_id)
         return self._folder / f"{shorten(name, 120)}.json"
+
+
+def _install_new(temporary_path: Path, path: Path) -> None:
+    """Move the entry of a run that begins to its place, unless another process works on a run of the same ID.
+
+    Kedro's run IDs are times in milliseconds, so two runs that begin at once may have the same.
+    """
+    try:
+        os.link(temporary_path, path)  # unlike a rename, fails if there is an entry
+    except FileExistsError:
+        other = _read_entry(path)
+        process = "" if other is None else str(other.get("process", ""))
+        if other is not None and _is_alive(process) and process != process_identity(os.getpid()):
+            raise InvalidArgument(
+                f"process {process.partition(' ')[0]} works on a run of this project with the same ID, "
+                f"{other.get('run')!r}, as both began in the same millisecond: they would overwrite each other's "
+                "values; run this one again"
+            ) from None
+        temporary_path.replace(path)
 
 
 def _read_entry(path: Path) -> dict[str, Any] | None:

@@ -35,6 +35,7 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
 
     Raises:
         PolicyError: a target is not writable.
+        InvalidArgument: datasets of one scope have different credentials.
     """
     binding.discard_attempts()
     if binding.policy.enabled and (problems := probe_targets(binding.policy.all_targets())):
@@ -48,6 +49,7 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
         dataset.join_run(run_id, name)
         is_produced = plain_name(name) in produced_names
         dataset.run_info = RunInfo(run_id, tuple(names or ()), is_produced, project.PACKAGE_NAME, link)
+    binding.join_run(RunContext(run_id, label_of(names), full_pipeline, catalog, datasets))
     run_datasets = [dataset for dataset in datasets.values() if dataset.session.ends_with_run]
     journal, session = RunJournal(binding.default_runtime().log.path), None
     if run_datasets:
@@ -57,7 +59,6 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
             for dataset in run_datasets:
                 dataset.resume_session(session)
         journal.write(run_id, run_datasets[0].session.name, identity)
-    binding.run_context = RunContext(run_id, label_of(names), full_pipeline, catalog, datasets)
     if run_params.get("only_missing_outputs"):
         declare_existing(pipeline, datasets)
     policy_registry.export()

@@ -57,6 +57,8 @@ def parse_load_arguments(setting: Mapping[str, Any] | None) -> LoadArguments:
     """
     if setting is None:
         return LoadArguments()
+    if not isinstance(setting, Mapping):
+        raise InvalidArgument(f"load_args must be a mapping with {' and '.join(_ARGUMENTS)}, not {setting!r}")
     for name in setting:
         if name not in _ARGUMENTS:
             raise InvalidArgument(f"load_args has no argument {name!r}, only {' and '.join(_ARGUMENTS)}")

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ TESTS = (
     "tests/io/test_memory_dataset.py",
     "tests/io/test_shared_memory_dataset.py",
     "tests/io/test_cached_dataset.py",
+)
+TESTS_OF_WORKERS = tuple(
+    f"tests/runner/test_{name}.py" for name in ("parallel_runner", "only_missing_outputs", "resume_logic")
 )
 UNSAVED = "expects the text 'Data for MemoryDataset has not been saved yet'; ours names key, session and store"
 DIFFERENCES = {
@@ -47,10 +51,11 @@ DIFFERENCES = {
 }
 
 
-def failed_tests(*options: str, **variables: str) -> set[str]:
-    """Run Kedro's tests, and return the IDs of those that fail."""
+def failed_tests(tests: Sequence[str], *options: str, **variables: str) -> set[str]:
+    """Run some of Kedro's tests, and return the IDs of those that fail."""
+    least_passed = 300 if tests == TESTS else 50
     process = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *options, "-p", "no:cacheprovider", "-o", "addopts=", *TESTS],
+        [sys.executable, "-m", "pytest", "-q", *options, "-p", "no:cacheprovider", "-o", "addopts=", *tests],
         cwd=SOURCE,
         env=os.environ | {"DO_NOT_TRACK": "1"} | variables,
         capture_output=True,
@@ -60,18 +65,37 @@ def failed_tests(*options: str, **variables: str) -> set[str]:
     assert process.returncode in (0, 1), process.stdout[-5000:] + process.stderr[-5000:]
     passed = re.search(r"(\d+) passed", process.stdout)
     assert passed is not None, process.stdout[-5000:]
-    assert int(passed[1]) > 300, process.stdout[-5000:]
+    assert int(passed[1]) > least_passed, process.stdout[-5000:]
     return set(re.findall(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", process.stdout, re.MULTILINE))
 
 
-def test_kedros_own_tests(daemon: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _store(daemon: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)  # type: ignore[attr-defined]
     monkeypatch.setenv("ENTREPOT_SCOPE", "tests")
     monkeypatch.delenv("ENTREPOT_SESSION", raising=False)
-    without = failed_tests()
+
+
+def failed_in_place(tests: Sequence[str], **variables: str) -> set[str]:
+    """Return the IDs of Kedro's tests that fail with the dataset in place, and not without."""
+    without = failed_tests(tests, **variables)
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    failed = failed_tests("-p", "in_place", PYTHONPATH=path) - without
-    unexpected = {test for test in failed if not any(part in test for part in DIFFERENCES)}
-    assert not unexpected, sorted(unexpected)
+    return failed_tests(tests, "-p", "in_place", PYTHONPATH=path, **variables) - without
+
+
+def unexpected(failed: set[str]) -> list[str]:
+    return sorted(test for test in failed if not any(part in test for part in DIFFERENCES))
+
+
+@pytest.mark.usefixtures("_store")
+def test_kedros_own_tests() -> None:
+    failed = failed_in_place(TESTS)
+    assert not unexpected(failed)
     unneeded = {part for part in DIFFERENCES if not any(part in test for test in failed)}
     assert not unneeded, f"these pass: {sorted(unneeded)}"
+
+
+@pytest.mark.usefixtures("_store")
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_kedros_own_tests_of_worker_processes(start: str) -> None:
+    assert not unexpected(failed_in_place(TESTS_OF_WORKERS, KEDRO_MP_CONTEXT=start))
