@@ -61,6 +61,21 @@ def test_two_runs_that_begin_in_the_same_millisecond_do_not_share_a_session(tmp_
     assert RunJournal(log).take_session("same") is None, "a run of this process"
 
 
+def test_a_file_system_without_hard_links_has_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no hard links here")
+
+    log = tmp_path / "scope.jsonl"
+    record_killed_run(log, "run-1")
+    monkeypatch.setattr("entrepot_kedro.policy.run_journal.os.link", refuse)
+    journal = RunJournal(log)
+    journal.write("run-2", "kedro/run-2", "same")
+    journal.mark_failed("run-2")
+    journal.write("run-1", "kedro/run-1", "same")  # of a process that has ended
+    journal.mark_failed("run-1")
+    assert {journal.take_session("same"), journal.take_session("same")} == {"kedro/run-1", "kedro/run-2"}
+
+
 def test_a_successful_run_leaves_nothing(tmp_path: Path) -> None:
     journal = RunJournal(tmp_path / "scope.jsonl")
     journal.write("2026-01-01T00.00.00.000Z", "kedro/x", "same")

@@ -126,7 +126,7 @@ class PolicyBinding:
                     graph=self,
                     rerunner=self,
                     shared_reruns=True,
-                    storage_options=partial(self._storage_options.get, (address, scope)),
+                    storage_options=partial(self._options_of, address, scope),
                 )
                 runtime.log.watch(_log_event)
                 self._runtimes[address, scope] = runtime
@@ -138,11 +138,26 @@ class PolicyBinding:
         return self.runtime(settings.address, settings.scope or default_scope())
 
     def runtime_of(self, dataset: StoredDataset) -> PolicyRuntime:
-        """Return the runtime of a dataset."""
+        """Return the runtime of a dataset.
+
+        Raises:
+            InvalidArgument: it has other credentials than the datasets of its scope that were used before.
+        """
         if dataset.storage_options is not None:  # of a load outside of any run: a notebook's, say
+            key = (dataset.address, dataset.scope)
             with self._lock:
-                self._storage_options.setdefault((dataset.address, dataset.scope), dataset.storage_options)
+                known_options = self._storage_options.setdefault(key, dataset.storage_options)
+            if known_options != dataset.storage_options:
+                raise InvalidArgument(
+                    f"this dataset has other credentials than those of the scope {dataset.scope!r} that were used "
+                    "before, but under a policy, what is lost of a scope is read with one set of them: give all "
+                    "datasets the same credentials, or this one a scope of its own"
+                )
         return self.runtime(dataset.address, dataset.scope)
+
+    def _options_of(self, address: str | None, scope: str) -> Mapping[str, Any] | None:
+        with self._lock:
+            return self._storage_options.get((address, scope))
 
     # --- Graph and Rerunner interfaces, for all runtimes
 
@@ -184,8 +199,7 @@ class PolicyBinding:
                 )
             owners.setdefault(key, name)
         with self._lock:
-            self._storage_options.clear()
-            self._storage_options.update(storage_options)
+            self._storage_options = storage_options
         self.run_context = run_context
 
     # --- current attempt

@@ -143,16 +143,22 @@ def _install_new(temporary_path: Path, path: Path) -> None:
     """
     try:
         os.link(temporary_path, path)  # unlike a rename, fails if there is an entry
+        return
     except FileExistsError:
-        other = _read_entry(path)
-        process = "" if other is None else str(other.get("process", ""))
-        if other is not None and _is_alive(process) and process != process_identity(os.getpid()):
-            raise InvalidArgument(
-                f"process {process.partition(' ')[0]} works on a run of this project with the same ID, "
-                f"{other.get('run')!r}, as both began in the same millisecond: they would overwrite each other's "
-                "values; run this one again"
-            ) from None
-        temporary_path.replace(path)
+        pass
+    except OSError:  # a file system without hard links: what begins between the look and the rename is not noticed
+        if not path.exists():
+            temporary_path.replace(path)
+            return
+    other = _read_entry(path)
+    process = "" if other is None else str(other.get("process", ""))
+    if other is not None and _is_alive(process) and process != process_identity(os.getpid()):
+        raise InvalidArgument(
+            f"process {process.partition(' ')[0]} works on a run of this project with the same ID, "
+            f"{other.get('run')!r}, as both began in the same millisecond: they would overwrite each other's "
+            "values; run this one again"
+        )
+    temporary_path.replace(path)
 
 
 def _read_entry(path: Path) -> dict[str, Any] | None:

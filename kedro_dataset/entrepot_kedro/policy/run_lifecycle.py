@@ -35,7 +35,8 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
 
     Raises:
         PolicyError: a target is not writable.
-        InvalidArgument: datasets of one scope have different credentials.
+        InvalidArgument: datasets of one scope have different credentials, or another process works on a run of the
+            same ID.
     """
     binding.discard_attempts()
     if binding.policy.enabled and (problems := probe_targets(binding.policy.all_targets())):
@@ -54,11 +55,12 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
     journal, session = RunJournal(binding.default_runtime().log.path), None
     if run_datasets:
         identity = run_identity(run_params)
+        journal.write(run_id, run_datasets[0].session.name, identity)  # before an earlier run's entry is taken
         if run_params.get("only_missing_outputs") and (session := journal.take_session(identity)):
             logger.info("Continuing in the session of an earlier run, '%s'", session)
             for dataset in run_datasets:
                 dataset.resume_session(session)
-        journal.write(run_id, run_datasets[0].session.name, identity)
+            journal.write(run_id, session, identity)
     if run_params.get("only_missing_outputs"):
         declare_existing(pipeline, datasets)
     policy_registry.export()

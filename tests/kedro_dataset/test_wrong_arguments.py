@@ -1,0 +1,48 @@
+"""Arguments of catalog entries that are wrong are refused with their names, and what to write instead."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from entrepot.errors import InvalidArgument
+from entrepot_io.connections import close_all
+from entrepot_kedro import EntrepotDataset
+from entrepot_kedro.values.sessions import Session
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": 2024}, r"name of a dataset must be text, not 2024 \(int\); YAML takes what is in quotes for text"),
+        ({"name": ""}, "must not be empty"),
+        ({"name": "@pandas"}, "a name comes before its only '@'"),
+        ({"name": "cars@pandas@polars"}, "a name comes before its only '@'"),
+        ({"name": "cars\ud800"}, "must be valid Unicode"),
+        ({"name": "cars", "session": 7}, "session of a dataset must be text, not 7"),
+        ({"name": "cars", "scope": ["a"]}, "scope of a dataset must be text"),
+        ({"name": "cars", "version": "2024-01-01"}, "must be a kedro.io.Version, not '2024-01-01'.*versioned: true"),
+        ({"name": "cars", "load_args": ["columns"]}, "load_args must be a mapping with as and columns"),
+        ({"name": "cars", "load_args": {"column": ["a"]}}, "load_args has no argument 'column', only"),
+    ],
+    ids=str,
+)
+def test_it_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        EntrepotDataset(**arguments)
+
+
+def test_a_release_of_a_store_that_is_away_fails_no_run(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", daemon.address)
+    dataset = EntrepotDataset(name="numbers", scope="tests")
+    dataset._session = Session("kedro/run", ends_with_run=True)
+    dataset.save(np.arange(10_000))
+    daemon.stop()
+    close_all()
+    with caplog.at_level(logging.WARNING):
+        dataset.release()
+    assert "cannot release numbers; it stays until its session ends" in caplog.text
