@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +82,20 @@ def config(credentials: dict[str, Any] | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("runner", "start"),
+    ("new_runner", "start"),  # a ParallelRunner starts a process: not where the tests are collected
     [
-        (SequentialRunner(), ""),
-        (ThreadRunner(), ""),
-        (ParallelRunner(max_workers=1), "fork"),
-        pytest.param(ParallelRunner(max_workers=1), "spawn", marks=pytest.mark.slow),
+        (SequentialRunner, ""),
+        (ThreadRunner, ""),
+        (partial(ParallelRunner, max_workers=1), "fork"),
+        pytest.param(partial(ParallelRunner, max_workers=1), "spawn", marks=pytest.mark.slow),
     ],
     ids=["sequential", "thread", "fork", "spawn"],
 )
 def test_a_lost_value_is_read_again_with_the_catalogs_credentials(
-    bucket: dict[str, Any], runner: AbstractRunner, start: str, monkeypatch: pytest.MonkeyPatch
+    bucket: dict[str, Any], new_runner: Callable[[], AbstractRunner], start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEDRO_MP_CONTEXT", start)
-    outputs, _ = runs.run(job(), config(bucket), runner=runner)
+    outputs, _ = runs.run(job(), config(bucket), runner=new_runner())
     assert outputs["total"].load() == TOTAL
 
 

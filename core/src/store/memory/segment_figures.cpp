@@ -118,10 +118,13 @@ std::string SegmentFigures::describe_pressure() const {
   for (const auto& [segment, entry] : live_->all()) {
     if (!live_->is_free(segment, entry)) scattered += entry.ranges.free_bytes();
   }
-  const std::string short_of = provisioning_->is_short()
-                                   ? concat(" (currently limited to ", format_bytes(provisioning_->limit_bytes()),
-                                            " for lack of memory: ", provisioning_->warm_note(), ")")
-                                   : "";
+  std::string short_of;
+  if (provisioning_->is_short()) {
+    short_of = concat(" (currently limited to ", format_bytes(provisioning_->limit_bytes()),
+                      " for lack of memory: ", provisioning_->warm_note(), ")");
+  } else if (!provisioning_->latest_refusal().empty()) {
+    short_of = concat(" (for lack of memory, refused a moment ago: ", provisioning_->latest_refusal(), ")");
+  }
   return concat("capacity ", format_bytes(sizes_->capacity_bytes()), short_of, ", sealed ",
                 format_bytes(live_->blob_bytes()), " in blobs and ", format_bytes(records_->used_bytes()),
                 " in records, unsealed under leases ", format_bytes(live_->leased_bytes()), ", being provisioned ",

@@ -70,15 +70,17 @@ void SegmentProvisioning::provisioned(std::uint32_t segment, std::uint32_t gener
   }
   if (!status.is_ok()) {
     const std::uint64_t bytes = table.bytes(segment);
-    if (!std::exchange(refused_, true)) {
+    if (refusal_.empty()) {
       log_warning("cannot create segment ", segment, " of ", format_bytes(bytes), ": ", status.message(),
                   "; until more memory is available, smaller segments are created and objects are evicted");
     }
+    refusal_ = status.message();
     live_->drop(segment);
     on_memory_refused(bytes, status);
     return;
   }
-  if (std::exchange(refused_, false)) log_info("memory for segments is available again");
+  if (!refusal_.empty()) log_info("memory for segments is available again");
+  refusal_.clear();
   latest_kind_ = kind;
   live_->set_ready(segment, kind);
 }

@@ -61,6 +61,8 @@ class SegmentProvisioning {
   // Whether the machine gave less than the capacity; warm_note() says why.
   [[nodiscard]] bool is_short() const { return memory_limit_ != UINT64_MAX; }
   [[nodiscard]] std::uint64_t limit_bytes() const { return std::min(sizes_->capacity_bytes(), memory_limit_); }
+  // Why it refused memory last, which stays while that is tried again; empty if it has provided some since.
+  [[nodiscard]] const std::string& latest_refusal() const { return refusal_; }
   [[nodiscard]] std::uint64_t available_bytes() const;  // not committed, obtainable, and not kept free
   // Until the next call, segments leave so much of the budget to the control memory of what is written into them.
   void keep_free(std::uint64_t bytes) { kept_free_ = bytes; }
@@ -81,7 +83,7 @@ class SegmentProvisioning {
   std::string warm_note_;
   std::uint64_t memory_limit_ = UINT64_MAX;  // limit of committed memory; lower while the machine is short of it
   std::uint64_t kept_free_ = 0;
-  bool refused_ = false;  // since the last successful segment; logged once
+  std::string refusal_;  // why the machine refused memory, since it last provided some; logged once
   MemoryKind latest_kind_ = MemoryKind::kUnknown;
 };
 
