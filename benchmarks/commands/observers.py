@@ -1,6 +1,6 @@
 """``python -m benchmarks observers``: what it costs a task's puts and gets that somebody looks at the store.
 
-One process puts and gets values while nobody looks, and then while ``entrepot ui`` streams to a page,
+One process puts and gets values while nobody looks, and then while ``entrepot ui`` serves a page,
 ``entrepot metrics`` is scraped every second, or ``entrepot top`` draws in a pseudo-terminal, in turns. Each figure is
 the ratio to the rounds in which nobody looked. The cost of traces that are off is the share of one check in a put.
 """
@@ -130,20 +130,16 @@ def _page(address: str) -> Iterator[None]:
         link = re.search(r"(http://127\.0\.0\.1:\d+)/#token=(\S+)", _line(process))
         assert link is not None
         headers = {"authorization": f"Bearer {link[2]}"}
-        ended = threading.Event()
         ready = threading.Event()
 
         def refresh() -> None:
-            while not ended.is_set():
-                for path in ("/api/overview?by=session", "/api/objects?limit=100"):
-                    request = urllib.request.Request(link[1] + path, headers=headers)
-                    with urllib.request.urlopen(request, timeout=_START_SECONDS) as answer:
-                        overview = json.load(answer)
-                        if overview.get("matched"):
-                            ready.set()
-                ended.wait(1.0)
+            for path in ("/api/overview?by=session", "/api/objects?limit=100"):
+                request = urllib.request.Request(link[1] + path, headers=headers)
+                with urllib.request.urlopen(request, timeout=_START_SECONDS) as answer:
+                    if json.load(answer).get("matched"):
+                        ready.set()
 
-        with _thread(refresh, ended):
+        with _every_second(refresh):
             if not ready.wait(_START_SECONDS):
                 raise RuntimeError("the page's server has listed no objects")
             yield
@@ -155,15 +151,12 @@ def _metrics(address: str) -> Iterator[None]:
     with _started(["metrics", "--address", address, "--listen", "127.0.0.1:0"]) as process:
         link = re.search(r"http://\S+", _line(process))
         assert link is not None
-        ended = threading.Event()
 
         def scrape() -> None:
-            while not ended.is_set():
-                with urllib.request.urlopen(link[0], timeout=_START_SECONDS) as answer:
-                    answer.read()
-                ended.wait(1.0)
+            with urllib.request.urlopen(link[0], timeout=_START_SECONDS) as answer:
+                answer.read()
 
-        with _thread(scrape, ended):
+        with _every_second(scrape):
             yield
 
 
@@ -218,17 +211,20 @@ def _line(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def _thread(function: Callable[[], None], ended: threading.Event) -> Iterator[None]:
-    """Run the function in a thread until the end of the block, which sets ``ended``; its error is raised there."""
+def _every_second(function: Callable[[], None]) -> Iterator[None]:
+    """Call the function in a thread, a second after it has returned, until the block ends; its error is raised then."""
     errors: list[BaseException] = []
+    ended = threading.Event()
 
-    def guarded() -> None:
+    def repeat() -> None:
         try:
-            function()
+            while not ended.is_set():
+                function()
+                ended.wait(1.0)
         except BaseException as error:  # raised below
             errors.append(error)
 
-    thread = threading.Thread(target=guarded, daemon=True)
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield

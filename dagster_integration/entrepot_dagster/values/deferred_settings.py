@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from dagster import EnvVar
@@ -50,6 +49,7 @@ def check_names(resource: type[BaseModel], data: Mapping[str, Any]) -> None:
     names = [info.alias or name for name, info in resource.model_fields.items()]
     for name in data:
         if name not in names and name not in resource.model_fields:
-            close = get_close_matches(name, names, 1)
-            meant = f"did you mean {close[0]!r}" if close else f"it has {', '.join(names)}"
-            raise InvalidArgument(f"{resource.__name__} has no setting {name!r}: {meant}")
+            from entrepot_policy.schema.diagnostics import did_you_mean  # not where a step starts
+
+            hint = did_you_mean(name, names, f"it has {', '.join(names)}")
+            raise InvalidArgument(f"{resource.__name__} has no setting {name!r}: {hint}")

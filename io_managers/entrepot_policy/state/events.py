@@ -108,13 +108,17 @@ class Event:
 
     def __str__(self) -> str:
         timestamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.time))
+        return f"{timestamp} {self.kind}{self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """What follows the time and the kind in the line for people, from the separator on."""
         task_path = "/".join(part for part in (self.pipeline, self.task) if part)
-        object_name = self.key or self.object
+        names = "".join(f" {name}" for name in (task_path, self.key or self.object) if name)
         duration = f" in {self.seconds:.3f} s" if self.seconds is not None else ""
         rule_suffix = f" [{self.rule}]" if self.rule else ""
         details = f": {self.text}" if self.text else ""
-        words = " ".join(word for word in (timestamp, self.kind, task_path, object_name) if word)
-        return f"{words}{duration}{rule_suffix}{details}"
+        return f"{names}{duration}{rule_suffix}{details}"
 
 
 class EventLog:

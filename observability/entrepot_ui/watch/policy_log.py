@@ -66,14 +66,3 @@ class PolicyLog:
         with self._lock:
             decisions, problem = list(self._decisions), self._problem
         return {"folder": str(self.folder), "problem": problem, "decisions": decisions[::-1]}
-
-
-def describe(event: Event) -> str:
-    """An event in one line, without the time and the kind that the page shows beside it."""
-    words = ["/".join(part for part in (event.pipeline, event.task) if part), event.key or event.object[:12]]
-    if event.seconds is not None:
-        words.append(f"in {event.seconds:.3f} s")
-    if event.rule:
-        words.append(f"by {event.rule}")
-    line = " ".join(word for word in words if word)
-    return ": ".join(part for part in (line, event.text) if part)

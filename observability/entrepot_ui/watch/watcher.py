@@ -23,7 +23,7 @@ from entrepot.inventory import kind_of
 
 from entrepot_ui.watch.details import DetailReader, Details
 from entrepot_ui.watch.events import EventLog, Status, compare
-from entrepot_ui.watch.policy_log import ALERTS, PolicyLog, describe
+from entrepot_ui.watch.policy_log import ALERTS, PolicyLog
 from entrepot_ui.watch.rows import ObjectRow, row_of
 from entrepot_ui.watch.snapshot import Snapshot
 
@@ -122,7 +122,9 @@ class StoreWatcher:
             wanted = self._wanted.is_set()
             self._wanted.clear()
             for event in self._policy_log.poll() if self._policy_log is not None else ():
-                self.events.add(event.kind.replace("_", " "), describe(event), alert=event.kind in ALERTS)
+                self.events.add(
+                    event.kind.replace("_", " "), event.summary.removeprefix(": ").strip(), alert=event.kind in ALERTS
+                )
             try:
                 self._look(wanted)
             except EntrepotError as error:

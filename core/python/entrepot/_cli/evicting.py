@@ -57,12 +57,18 @@ def _wait(store: Store, oids: list[ObjectID], seconds: float, display: ProgressD
         Timeout: some are still in memory; it names them, and who pins them.
     """
     end = time.monotonic() + seconds
-    infos = {oid: store.info(oid) for oid in dict.fromkeys(oids)}
-    payload = {oid: info for oid, info in infos.items() if info.blobs}
-    total = sum(info.nbytes for info in payload.values())
-    left = dict(payload)
-    already = sum(info.nbytes for info in payload.values() if info.state == "spilled")
+    infos = [store.info(oid) for oid in dict.fromkeys(oids)]
+    payload = [info for info in infos if info.blobs]
+    left = {info.id: info for info in payload if info.state != "spilled"}
+    total, to_move = (sum(info.nbytes for info in each) for each in (payload, left.values()))
     while True:
+        remaining = sum(info.nbytes for info in left.values())
+        display.show(total - remaining, total, len(payload) - len(left), len(payload), to_move - remaining)
+        if not left:
+            return
+        if time.monotonic() > end:
+            raise Timeout(_complaint(left, seconds))
+        time.sleep(_POLL_SECONDS)
         for oid in list(left):
             try:
                 left[oid] = store.info(oid)
@@ -71,13 +77,6 @@ def _wait(store: Store, oids: list[ObjectID], seconds: float, display: ProgressD
             else:
                 if left[oid].state == "spilled":
                     del left[oid]
-        done = total - sum(info.nbytes for info in left.values())
-        display.show(done, total, len(payload) - len(left), len(payload), max(0, done - already))
-        if not left:
-            return
-        if time.monotonic() > end:
-            raise Timeout(_complaint(left, seconds))
-        time.sleep(_POLL_SECONDS)
 
 
 def _complaint(left: dict[ObjectID, ObjectInfo], seconds: float) -> str:
