@@ -285,6 +285,41 @@ def test_a_runtime_folder_that_cannot_be_made(place: IsolatedEnvironment) -> Non
     assert "ENTREPOT_ADDRESS" in message
 
 
+def test_a_temporary_directory_is_taken_as_it_is(place: IsolatedEnvironment) -> None:
+    """No store elsewhere takes the place of the one in a directory that is full or missing."""
+    missing = place.folder / "missing"
+    place.environment["TMPDIR"] = str(missing)
+    message = refusal(place.connect(), StoreUnavailable)
+    assert f"TMPDIR is {missing}, but no folder can be created there" in message
+    assert not missing.exists()
+
+
+def test_a_temporary_directory_without_room_leads_to_the_same_store(place: IsolatedEnvironment) -> None:
+    """Python's own choice is another directory then."""
+    place.environment["TMPDIR"] = str(place.folder)
+    code = """
+        import resource, tempfile
+        from entrepot._daemon.settings import private_address
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no file can have a byte, as on a full disk
+        try:
+            chosen = tempfile.gettempdir()
+        except FileNotFoundError:
+            chosen = "none"
+        print(chosen, private_address())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(code)],
+        env=place.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    chosen, address = done.stdout.split()
+    assert chosen != str(place.folder)
+    assert address == f"unix://{place.folder}/entrepot-{os.getuid()}/store.sock"
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_runtime_folder_of_somebody_else(place: IsolatedEnvironment) -> None:
     runtime_folder = place.folder / "run"

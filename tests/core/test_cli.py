@@ -57,6 +57,7 @@ def test_put_ls_info_get_rm(cli: Run, store: entrepot.Store, tmp_path: Path) -> 
     cli("get", "data", "-o", out)
     assert out.read_bytes() == file.read_bytes()
     assert "'data'" in cli("put", __file__, "--name", "data", code=1).stderr
+    assert "pass --replace to rebind it" in cli("put", file, "--name", "data", code=1).stderr
     cli("put", file, "--name", "data", "--replace")
     cli("rm", oid)
     assert not store.exists(oid)

@@ -82,6 +82,14 @@ def test_the_idle_time_of_the_configuration_file_applies(
     assert "--idle-exit\x000" not in Path(f"/proc/{keeper}/cmdline").read_text()
 
 
+def test_a_store_in_a_folder_that_does_not_exist(socket_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = socket_folder / "missing"
+    assert main(["start", "--address", f"unix://{missing}/store.sock"]) == 1
+    assert f"the folder {missing} does not exist; create it or choose another one" in capsys.readouterr().err
+    assert main(["ls", "--address", f"unix://{missing}/store.sock"]) == 1
+    assert f"start one with 'entrepot start --address unix://{missing}/store.sock'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("wrong", [["--size", "3.5GiB"], ["--size", "0"], ["--idle-exit", "15 min"]])
 def test_a_wrong_value_is_an_error_of_usage(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"^2$"):

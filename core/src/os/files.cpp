@@ -42,7 +42,13 @@ Status make_parents(const std::string& path) {
 
 Result<struct stat> stat_folder(const std::string& path) {
   struct stat info{};
-  if (::stat(path.c_str(), &info) != 0) return errno_status(errno, concat("stat of the folder ", path));
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) {
+      return Status(Code::kInvalidArgument,
+                    concat("the folder ", path, " does not exist; create it or choose another one"));
+    }
+    return errno_status(errno, concat("stat of the folder ", path));
+  }
   if (!S_ISDIR(info.st_mode)) return Status(Code::kInvalidArgument, concat(path, " is not a folder"));
   return info;
 }

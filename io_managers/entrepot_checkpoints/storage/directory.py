@@ -7,6 +7,7 @@ themselves. Either way a file is complete, or has the wrong length, which is det
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -264,6 +265,11 @@ class StorageDirectory:
         self.sync_folders(unsynced)
 
 
+# A URL that lacks a slash would name a local folder: s3:/bucket is "s3:" in the working directory. A scheme has two
+# letters at least, so C:/folder is a path. "file:/path" is a form of RFC 8089.
+_SINGLE_SLASH_URL = re.compile(r"((?!file:)[A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
+
+
 def open_directory(url: str, storage_options: Mapping[str, Any] | None = None) -> StorageDirectory:
     """Open the directory that a URL or a local path names.
 
@@ -281,6 +287,11 @@ def open_directory(url: str, storage_options: Mapping[str, Any] | None = None) -
         url = os.fspath(url)
     if not isinstance(url, str) or not url:
         raise InvalidArgument(f"a checkpoint's location must be a URL or a path, but got {url!r}")
+    if scheme := _SINGLE_SLASH_URL.match(url):
+        raise InvalidArgument(
+            f"{url!r} has a single slash after {scheme[1]!r}: write {scheme[1]}//{url[scheme.end() :].lstrip('/')} for "
+            f"a URL, or ./{url} for a folder of this name"
+        )
     try:
         import fsspec
         from fsspec.implementations.local import LocalFileSystem

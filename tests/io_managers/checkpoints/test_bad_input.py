@@ -291,3 +291,15 @@ def test_an_error_of_the_callback_ends_the_save(store: entrepot.Store, folder: A
     with pytest.raises(Stop):
         store.save(store.put(np.arange(100_000)), folder("one"), progress=progress)
     assert not list_checkpoints(folder.url)
+
+
+@pytest.mark.parametrize("url", ["s3:/bucket/orders", "memory:/orders", "gs:/"])
+def test_a_url_that_lacks_a_slash_is_no_folder(
+    store: entrepot.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    oid = store.put([1])
+    scheme, _, path = url.partition("/")
+    with pytest.raises(entrepot.InvalidArgument, match=f"single slash.*write {scheme}//{path}"):
+        store.save(oid, url)
+    assert not list(tmp_path.iterdir())

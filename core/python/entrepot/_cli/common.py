@@ -82,7 +82,8 @@ def connect(arguments: argparse.Namespace, *, create_session: bool = False) -> S
                 raise StoreUnavailable(kubernetes_env.explain_not_configured())
             reason = kubernetes_env.explain_not_answering(socket_path(settings.address))
             raise StoreUnavailable(f"no store listens at {settings.address}: {reason}")
-        raise StoreUnavailable(f"no store listens at {settings.address}: start one with 'entrepot start'")
+        option = f" --address {settings.address}" if settings.configured else ""
+        raise StoreUnavailable(f"no store listens at {settings.address}: start one with 'entrepot start{option}'")
     from entrepot._store import connection  # here, because it loads the extension
 
     if settings.session and settings.durable is None and not create_session:

@@ -29,7 +29,7 @@ from entrepot._cli.styles import style_labels
 from entrepot._client.queries import session_records
 from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot._store.object_info import list_objects_everywhere
-from entrepot.errors import InvalidArgument, ObjectNotFound
+from entrepot.errors import InvalidArgument, ObjectExists, ObjectNotFound
 from entrepot.ids import ID_BYTES, ObjectID
 from entrepot.phrases import count_of, session_phrase
 
@@ -253,7 +253,14 @@ def run_put(arguments: argparse.Namespace) -> int:
     """``entrepot put``."""
     value = _read_value(arguments.file, arguments.kind)
     with connect(arguments, create_session=True) as store:
-        print(store.put(value, name=arguments.name, replace=arguments.replace))
+        try:
+            oid = store.put(value, name=arguments.name, replace=arguments.replace)
+        except ObjectExists as error:
+            raise ObjectExists(
+                f"the name {arguments.name!r} is bound to another object already: choose another name, or pass "
+                "--replace to rebind it"
+            ) from error
+    print(oid)
     return 0
 
 

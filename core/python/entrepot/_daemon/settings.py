@@ -6,7 +6,6 @@ import math
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -99,16 +98,16 @@ def runtime_folder() -> Path:
         AccessDenied: it belongs to another user, or others may write to it.
         StoreUnavailable: it cannot be created.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR")
+    variable, base = _runtime_base()
+    folder = base / ("entrepot" if variable == "XDG_RUNTIME_DIR" else f"entrepot-{os.getuid()}")
     try:
-        folder = Path(base) / "entrepot" if base else Path(tempfile.gettempdir()) / f"entrepot-{os.getuid()}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=variable == "XDG_RUNTIME_DIR", exist_ok=True)
         folder_stat = folder.lstat()
     except OSError as error:
         problem = (
-            f"XDG_RUNTIME_DIR is {base}, but no folder can be created there"
-            if base
-            else "cannot create a runtime folder"
+            f"{variable} is {base}, but no folder can be created there"
+            if variable
+            else f"cannot create a runtime folder in {base}"
         )
         kind = AccessDenied if isinstance(error, PermissionError) else StoreUnavailable
         raise kind(
@@ -122,6 +121,18 @@ def runtime_folder() -> Path:
             f"{os.getuid()} and be writable by nobody else: remove it, or set XDG_RUNTIME_DIR"
         )
     return folder
+
+
+def _runtime_base() -> tuple[str, Path]:
+    """Return the variable that says where runtime directories are, ``""`` if none does, and the directory.
+
+    The variables are taken as they are: ``tempfile.gettempdir()`` chooses another directory when that of TMPDIR is
+    full, and would so lead to another store.
+    """
+    for variable in ("XDG_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP"):
+        if base := os.environ.get(variable):
+            return variable, Path(base).absolute()
+    return "", Path("/tmp")
 
 
 def private_address() -> str:
