@@ -132,7 +132,7 @@ def _runtime_base() -> tuple[str, Path]:
     for variable in ("XDG_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP"):
         if base := os.environ.get(variable):
             return variable, Path(base).absolute()
-    return "", Path("/tmp")
+    return "", Path("/tmp")  # noqa: S108 - the directory in it belongs to the user alone, which is checked
 
 
 def private_address() -> str:
