@@ -89,7 +89,7 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
         source = store.session(_chosen(store, session))
         what = source if dataset is None else source.resolve(object_name(kedro_key(dataset)))
         report = source.save(what, url)
-        click.echo(f"saved {source.session_name} at {url}: {report}")
+        click.echo(f"saved {source.session_name} at {url}: {report.objects} objects, {_size(report.nbytes)}")
 
 
 @entrepot_commands.command()

@@ -222,7 +222,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             what Kedro-Viz shows as a table; empty if nothing is stored.
 
         Raises:
-            StoreUnavailable: the store cannot be reached.
+            StoreUnavailable: the store cannot be reached. InvalidArgument: ``nrows`` is no such number.
         """
         if self._memory_value is not NO_VALUE or not self._exists():
             return {}

@@ -66,6 +66,7 @@ def test_columns() -> None:
     ("load_args", "message"),
     [
         ({"as": "spark"}, "as must be one of pandas, polars"),
+        ({"as": ["polars"]}, r"as must be one of pandas, polars.* not \['polars'\]"),
         ({"form": "pandas"}, "no argument 'form', only as and columns"),
         ({"columns": "price"}, "columns must be a list of names, not 'price'"),
     ],
@@ -90,6 +91,22 @@ def test_a_preview_has_rows_schema_and_sizes() -> None:
         "rows": 100,
     }
     assert inspect.signature(dataset.preview).return_annotation.__name__ == "TablePreview"
+
+
+def test_a_preview_of_columns_that_share_a_name() -> None:
+    dataset = EntrepotDataset(name="x")
+    dataset.save(pd.DataFrame([[1, 2.5]], columns=["<b>", "<b>"]))
+    preview = dataset.preview()
+    assert preview["columns"] == ["<b>: int64", "<b>: float64"], "it is for the page to escape them"
+    assert preview["data"][-1][0].startswith("1 rows x 2 columns, ")
+
+
+@pytest.mark.parametrize("nrows", ["5", -1, None])
+def test_a_preview_of_what_is_no_number_of_rows(nrows: Any) -> None:
+    dataset = EntrepotDataset(name="x")
+    dataset.save(FRAME)
+    with pytest.raises(InvalidArgument, match="nrows of a preview must be a number from 0 on"):
+        dataset.preview(nrows)
 
 
 def test_a_preview_of_another_value_has_type_and_sizes() -> None:

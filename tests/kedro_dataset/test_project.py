@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -264,9 +265,8 @@ def test_resuming_by_the_command(project: Path, daemon: Any, tmp_path: Path) -> 
     assert "ended, " in status
     assert {"  frame", "  model", "  producer"} <= set(status.splitlines())
     checkpoint = tmp_path / "checkpoint"
-    assert "saved kedro/" in kedro_entrepot(
-        project, daemon.address, "checkpoint", str(checkpoint), "--dataset", "model"
-    )
+    saved = kedro_entrepot(project, daemon.address, "checkpoint", str(checkpoint), "--dataset", "model")
+    assert re.search(rf"^saved kedro/\S+ at {checkpoint}: 1 objects, \d.* \w*B$", saved, re.MULTILINE), saved
     assert checkpoint.is_dir()
     assert "going on in session kedro/" in kedro_entrepot(project, daemon.address, "resume")
     producer, consumer = read_report(project)["processes"]

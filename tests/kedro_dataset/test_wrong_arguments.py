@@ -23,6 +23,8 @@ from entrepot_kedro.values.sessions import Session
         ({"name": "cars\ud800"}, "must be valid Unicode"),
         ({"name": "cars", "session": 7}, "session of a dataset must be text, not 7"),
         ({"name": "cars", "scope": ["a"]}, "scope of a dataset must be text"),
+        ({"name": "cars", "address": 7}, "address of a dataset must be text"),
+        ({"name": "cars", "copy_mode": ["assign"]}, "copy_mode of a dataset must be text"),
         ({"name": "cars", "version": "2024-01-01"}, "must be a kedro.io.Version, not '2024-01-01'.*versioned: true"),
         ({"name": "cars", "load_args": ["columns"]}, "load_args must be a mapping with as and columns"),
         ({"name": "cars", "load_args": {"column": ["a"]}}, "load_args has no argument 'column', only"),

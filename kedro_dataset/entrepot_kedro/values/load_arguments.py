@@ -63,7 +63,7 @@ def parse_load_arguments(setting: Mapping[str, Any] | None) -> LoadArguments:
         if name not in _ARGUMENTS:
             raise InvalidArgument(f"load_args has no argument {name!r}, only {' and '.join(_ARGUMENTS)}")
     form, columns = setting.get("as"), setting.get("columns")
-    if form is not None and form not in FORMS:
+    if form is not None and not (isinstance(form, str) and form in FORMS):
         raise InvalidArgument(f"load_args: as must be one of {', '.join(FORMS)}, not {form!r}")
     if columns is None:
         return LoadArguments(form)
