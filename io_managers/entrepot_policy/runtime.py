@@ -42,6 +42,7 @@ from entrepot_policy.recovery.restore import Restorer
 from entrepot_policy.rules.loader import find_policy
 from entrepot_policy.rules.match_target import Subject, Task
 from entrepot_policy.rules.model import Policy
+from entrepot_policy.rules.targets import without_credentials
 from entrepot_policy.rules.validation import probe_targets
 from entrepot_policy.schema.constants import DEFAULT_MAX_TASKS, DEFAULT_OVERHEAD_SECONDS
 from entrepot_policy.schema.diagnostics import PolicyError
@@ -70,6 +71,9 @@ class PolicyRuntime:
         sleep, shared_reruns: as for :class:`~entrepot_policy.recovery.failover.Failover`.
         storage_options: returns those of the durable tier, for an orchestrator whose values bring credentials of their
             own; called for each session that is opened. None: what the tier's driver finds by itself.
+
+    Raises:
+        PolicyError: a target lacks its credentials.
     """
 
     def __init__(
@@ -84,6 +88,8 @@ class PolicyRuntime:
         shared_reruns: bool = False,
         storage_options: Callable[[], Mapping[str, Any] | None] | None = None,
     ) -> None:
+        if problems := without_credentials(policy.targets.values()):
+            raise PolicyError(problems)
         self.policy = policy
         self.scope = scope
         self._address = address

@@ -92,11 +92,14 @@ class EntrepotHooks:
         give the catalog's datasets their names.
 
         Raises:
-            PolicyError: the policy is invalid; the message has file and line.
+            PolicyError: the policy is invalid, or names credentials that the project does not have; the message has
+                file and line.
             InvalidArgument: the policy file does not exist, or the allow-list is malformed.
         """
         policy_registry.reset()
-        policy_registry.active()
+        binding = policy_registry.active()
+        if binding is not None and binding.policy.credential_names():
+            binding.provide_credentials(_credentials_of(context.config_loader))
         self.allow_list = find_allow_list(context)
         _name_datasets(context.config_loader)
 
@@ -236,6 +239,17 @@ def _name_datasets(config_loader: Any) -> None:
     named = named_entries(config)
     if any(named[name] is not entry for name, entry in config.items()):
         config_loader["catalog"] = named
+
+
+def _credentials_of(config_loader: Any) -> Mapping[str, Any]:
+    """Return the project's credentials, as Kedro gives them to its catalog: none, if it has no such file."""
+    from kedro.config import MissingConfigException
+
+    try:
+        credentials: Mapping[str, Any] = config_loader["credentials"]
+    except MissingConfigException:
+        return {}
+    return credentials
 
 
 def _create_datasets(pipeline: Pipeline, catalog: Any) -> None:

@@ -233,7 +233,7 @@ class _PolicyBuilder:
             )
         if not missing and (problem := validation.target_problem(url)):
             self._add_problem(location, problem)
-        return Target(name, url, location, values)
+        return Target(name, url, location, values, None if section is None else section.credentials)
 
     def _target_chain(self, target_name: str | None, location: Location) -> tuple[Target, ...]:
         if target_name is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from entrepot_policy.rules.match_target import Subject
 from entrepot_policy.rules.matching import Match
-from entrepot_policy.rules.targets import Target
+from entrepot_policy.rules.targets import Target, add_credentials
 from entrepot_policy.schema.constants import (
     DEFAULT_BACKOFF_FACTOR,
     DEFAULT_BACKOFF_SECONDS,
@@ -190,3 +190,25 @@ class Policy:
             for target in rule.targets:
                 by_template.setdefault(target.template, target)
         return tuple(by_template.values())
+
+    def credential_names(self) -> frozenset[str]:
+        """Names of credentials that targets still lack."""
+        return frozenset(target.credentials for target in self.targets.values() if target.credentials is not None)
+
+    def with_credentials(self, credentials: Mapping[str, Any]) -> Policy:
+        """Return this policy with the options that its targets' credentials are.
+
+        Args:
+            credentials: the orchestrator's, by name.
+
+        Raises:
+            PolicyError: a target names others.
+        """
+        return replace(
+            self,
+            targets={name: add_credentials(target, credentials) for name, target in self.targets.items()},
+            checkpoints=tuple(
+                replace(rule, targets=tuple(add_credentials(target, credentials) for target in rule.targets))
+                for rule in self.checkpoints
+            ),
+        )

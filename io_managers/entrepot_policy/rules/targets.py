@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
 from entrepot_io.keys import shorten
 
 from entrepot_policy.rules.match_target import Task
-from entrepot_policy.schema.diagnostics import Location
+from entrepot_policy.schema.diagnostics import Diagnostic, Location, PolicyError, did_you_mean
 
 PLACEHOLDERS = ("orchestrator", "scope", "session", "pipeline", "run", "task")
 FORMER_PLACEHOLDERS = ("host",)  # deprecated: of the orchestrator
@@ -35,12 +35,15 @@ class Target:
         template: the URL, with placeholders.
         location: its location in the policy.
         options: for fsspec's driver.
+        credentials: name of further options, which only the orchestrator has; None: there are none, or they are in
+            ``options`` by now.
     """
 
     name: str
     template: str
     location: Location
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+    credentials: str | None = None
 
     @property
     def base(self) -> str:
@@ -64,6 +67,43 @@ class Target:
             "task": task.name,
         }
         return _PLACEHOLDER.sub(lambda match: encode_path_component(values[match[1]]), self.template).rstrip("/")
+
+
+def add_credentials(target: Target, credentials: Mapping[str, Any]) -> Target:
+    """Return a target with the options that its credentials are. No message has their values.
+
+    Args:
+        target: the target; its own options take precedence.
+        credentials: the orchestrator's, by name.
+
+    Raises:
+        PolicyError: they are not among them, or no mapping.
+    """
+    name = target.credentials
+    if name is None:
+        return target
+    if name not in credentials:
+        names = ", ".join(map(repr, credentials)) or "nothing"
+        hint = did_you_mean(name, credentials, f"credentials.yml has {names}")
+        raise PolicyError([Diagnostic(target.location, f"unknown credentials {name!r} of a target; {hint}")])
+    options = credentials[name]
+    if not isinstance(options, Mapping):
+        text = f"the credentials {name!r} must be a mapping of storage options, such as key and secret, not "
+        raise PolicyError([Diagnostic(target.location, text + type(options).__name__)])
+    return replace(target, options={**options, **target.options}, credentials=None)
+
+
+def without_credentials(targets: Iterable[Target]) -> list[Diagnostic]:
+    """Return a problem for each target that still lacks its credentials."""
+    return [
+        Diagnostic(
+            target.location,
+            f"the credentials {target.credentials!r} are an entry of a Kedro project's credentials.yml, which is read "
+            "by 'kedro run' and nothing else: here, use 'options', such as {key: '${S3_KEY}', secret: '${S3_SECRET}'}",
+        )
+        for target in targets
+        if target.credentials is not None
+    ]
 
 
 def encode_path_component(text: str) -> str:

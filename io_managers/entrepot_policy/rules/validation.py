@@ -10,7 +10,7 @@ from entrepot.errors import AccessDenied, EntrepotError
 
 from entrepot_policy.rules.matching import empty_range
 from entrepot_policy.rules.model import CheckpointRule, FailoverRule, MemoryRule, Policy
-from entrepot_policy.rules.targets import Target, template_problem
+from entrepot_policy.rules.targets import Target, template_problem, without_credentials
 from entrepot_policy.schema.constants import STEPS_OF
 from entrepot_policy.schema.diagnostics import Diagnostic, Diagnostics, LeftOut, lacks_a_section
 
@@ -71,6 +71,9 @@ def probe_targets(targets: Iterable[Target], *, remove_folders: bool = False) ->
 
     problems: list[Diagnostic] = []
     for target in targets:
+        if lacking := without_credentials([target]):
+            problems += lacking
+            continue
         name = f"{SHARED_FOLDER}/probe-{secrets.token_hex(8)}"
         try:
             storage = open_directory(target.base, target.options)
@@ -89,7 +92,8 @@ def probe_targets(targets: Iterable[Target], *, remove_folders: bool = False) ->
             if isinstance(error, AccessDenied) and not target.options:
                 text += (
                     ". The storage_options of a target are its own, as 'options' of an entry of 'targets', such as "
-                    "{key: '${S3_KEY}', secret: '${S3_SECRET}'}: credentials of the orchestrator do not reach it"
+                    "{key: '${S3_KEY}', secret: '${S3_SECRET}'}, or in Kedro, 'credentials' as the name of an entry of "
+                    "credentials.yml: those of the orchestrator or its catalog do not reach it by themselves"
                 )
             problems.append(Diagnostic(target.location, text))
         except FileNotFoundError:

@@ -224,6 +224,11 @@ class TargetSection(Section, title="a target"):
         description="for fsspec's driver; ${NAME} is read from the environment",
         json_schema_extra={"additionalProperties": True},  # older versions of pydantic leave it out
     )
+    credentials: Annotated[
+        Annotated[str, Field(min_length=1)] | None,
+        Expected("the name of an entry of credentials.yml", string=True),
+        Omittable(),
+    ] = Field(default=None, description="Kedro: an entry of `credentials.yml`, whose options are added to these")
     fallback: Annotated[
         Annotated[str, Field(pattern=whole(_NAME)), Expected("the name of a target", string=True)] | None, Omittable()
     ] = Field(default=None, description="target to use if this one cannot be written")

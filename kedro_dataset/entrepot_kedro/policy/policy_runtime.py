@@ -32,8 +32,10 @@ from entrepot_kedro.log import logger
 from entrepot_kedro.policy.reruns import RerunExecutor
 from entrepot_kedro.policy.run_context import ORCHESTRATOR, RunContext, rebuild_run_context
 from entrepot_kedro.values.sessions import default_scope
-from entrepot_kedro.values.stored_dataset import StoredDataset
+from entrepot_kedro.values.stored_dataset import RunInfo, StoredDataset
 
+# By address and scope: the name of the dataset whose options of the durable tier were the first, and these.
+_StorageOptions = dict[tuple[str | None, str], tuple[str, Mapping[str, Any]]]
 _ERROR_KINDS = ("gave_up",)
 _INFO_KINDS = (
     "checkpoint_written",
@@ -96,11 +98,12 @@ class PolicyBinding:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self.credentials: Mapping[str, Any] = {}  # those that the targets name
         self.run_context: RunContext | None = None
         self._lock = threading.RLock()
         # Guarded by _lock, as are the next two; by address and scope.
         self._runtimes: dict[tuple[str | None, str], PolicyRuntime] = {}
-        self._storage_options: dict[tuple[str | None, str], Mapping[str, Any]] = {}
+        self._storage_options: _StorageOptions = {}
         self._attempts: dict[str, Attempt] = {}
         self._local = threading.local()  # .attempt: the attempt running in this thread
         self.reruns = RerunExecutor(self)
@@ -144,20 +147,14 @@ class PolicyBinding:
             InvalidArgument: it has other credentials than the datasets of its scope that were used before.
         """
         if dataset.storage_options is not None:  # of a load outside of any run: a notebook's, say
-            key = (dataset.address, dataset.scope)
             with self._lock:
-                known_options = self._storage_options.setdefault(key, dataset.storage_options)
-            if known_options != dataset.storage_options:
-                raise InvalidArgument(
-                    f"this dataset has other credentials than those of the scope {dataset.scope!r} that were used "
-                    "before, but under a policy, what is lost of a scope is read with one set of them: give all "
-                    "datasets the same credentials, or this one a scope of its own"
-                )
+                _add_storage_options(self._storage_options, dataset.name, dataset)
         return self.runtime(dataset.address, dataset.scope)
 
     def _options_of(self, address: str | None, scope: str) -> Mapping[str, Any] | None:
         with self._lock:
-            return self._storage_options.get((address, scope))
+            _, options = self._storage_options.get((address, scope), ("", None))
+            return options
 
     # --- Graph and Rerunner interfaces, for all runtimes
 
@@ -185,22 +182,31 @@ class PolicyBinding:
         Raises:
             InvalidArgument: datasets of one scope have different credentials.
         """
-        storage_options: dict[tuple[str | None, str], Mapping[str, Any]] = {}
-        owners: dict[tuple[str | None, str], str] = {}
+        storage_options: _StorageOptions = {}
         for name, dataset in run_context.datasets.items():
-            key, options = (dataset.address, dataset.scope), dataset.storage_options
-            if options is None:
-                continue
-            if storage_options.setdefault(key, options) != options:
-                raise InvalidArgument(
-                    f"the datasets {owners[key]!r} and {name!r} have different credentials, but under a policy, what "
-                    f"is lost of the scope {dataset.scope!r} is read with one set of them: give both datasets the same "
-                    "credentials, or one of them a scope of its own"
-                )
-            owners.setdefault(key, name)
+            _add_storage_options(storage_options, name, dataset)
         with self._lock:
             self._storage_options = storage_options
         self.run_context = run_context
+
+    def _join_run_of(self, run_info: RunInfo, catalog: Any) -> None:
+        """Join the run of another process."""
+        self.provide_credentials(run_info.credentials)
+        self.join_run(rebuild_run_context(run_info, catalog))
+
+    def provide_credentials(self, credentials: Mapping[str, Any]) -> None:
+        """Let the policy's targets use the credentials that they name; those already provided stay.
+
+        Args:
+            credentials: of the project, by name.
+
+        Raises:
+            PolicyError: a target names others.
+        """
+        names = self.policy.credential_names()
+        if names:
+            self.policy = self.policy.with_credentials(credentials)
+            self.credentials = {name: credentials[name] for name in names}
 
     # --- current attempt
 
@@ -234,7 +240,7 @@ class PolicyBinding:
             dataset = catalog.get(name) if name in catalog else None
             if isinstance(dataset, StoredDataset) and self._is_new_run(dataset):
                 assert dataset.run_info is not None
-                self.join_run(rebuild_run_context(dataset.run_info, catalog))
+                self._join_run_of(dataset.run_info, catalog)
                 return
 
     def _is_new_run(self, dataset: StoredDataset) -> bool:
@@ -291,7 +297,7 @@ class PolicyBinding:
         if run_info is not None and self._is_new_run(dataset):
             catalog = run_info.catalog.catalog()
             if catalog is not None:
-                self.join_run(rebuild_run_context(run_info, catalog))
+                self._join_run_of(run_info, catalog)
         runtime, attempt = self.runtime_of(dataset), self.attempt
         reader = runtime if attempt is None else attempt.task_run(runtime)
         return reader.read(
@@ -331,6 +337,24 @@ class PolicyBinding:
         ref = dataset.reference()
         name = None if self.run_context is None else self.run_context.dataset_names.get(ref.id)
         return name or dataset.name
+
+
+def _add_storage_options(known: _StorageOptions, name: str, dataset: StoredDataset) -> None:
+    """Add a dataset's options of the durable tier, if it has any.
+
+    Raises:
+        InvalidArgument: another dataset of its scope has others.
+    """
+    options = dataset.storage_options
+    if options is None:
+        return
+    first_name, first_options = known.setdefault((dataset.address, dataset.scope), (name, options))
+    if first_options != options:
+        raise InvalidArgument(
+            f"the datasets {first_name!r} and {name!r} have different credentials, but under a policy, what is lost of "
+            f"the scope {dataset.scope!r} is read with one set of them: give both datasets the same credentials, or "
+            "one of them a scope of its own"
+        )
 
 
 def _log_event(event: Event) -> None:

@@ -49,7 +49,9 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
     for name, dataset in datasets.items():
         dataset.join_run(run_id, name)
         is_produced = plain_name(name) in produced_names
-        dataset.run_info = RunInfo(run_id, tuple(names or ()), is_produced, project.PACKAGE_NAME, link)
+        dataset.run_info = RunInfo(
+            run_id, tuple(names or ()), is_produced, project.PACKAGE_NAME, link, binding.credentials
+        )
     binding.join_run(RunContext(run_id, label_of(names), full_pipeline, catalog, datasets))
     run_datasets = [dataset for dataset in datasets.values() if dataset.session.ends_with_run]
     journal, session = RunJournal(binding.default_runtime().log.path), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from entrepot.codec import CopyMode
@@ -50,6 +50,7 @@ class RunInfo:
         is_produced: whether a node of this run makes the dataset.
         package: the project's package; None: not a Kedro project.
         catalog: catalog of the run.
+        credentials: those that the policy's targets name, by name.
     """
 
     run_id: str
@@ -57,6 +58,7 @@ class RunInfo:
     is_produced: bool
     package: str | None
     catalog: CatalogLink
+    credentials: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
 
 
 class StoredDataset(ABC):
