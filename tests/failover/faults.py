@@ -167,7 +167,7 @@ def inject(folder: Path) -> None:
     settings = json.loads((folder / "fault.json").read_text())
     fault, address = settings["fault"], settings["address"]
     if fault == "daemon_killed":
-        pids = _pids(address)
+        pids = store_pids(address)
         os.kill(pids[0], signal.SIGKILL)
     elif fault == "store_killed":
         kill_store(folder, address)
@@ -203,7 +203,8 @@ def _has_stopped_killing(folder: Path) -> bool:
     return (folder / "healed").exists()
 
 
-def _pids(address: str) -> tuple[int, int]:
+def store_pids(address: str) -> tuple[int, int]:
+    """PIDs of a store's daemon and keeper."""
     import entrepot
 
     with entrepot.connect(address, scope="faults") as store:
@@ -247,7 +248,7 @@ def stop_private_store(folder: Path) -> None:
 
 
 def _kill_processes(address: str) -> None:
-    daemon, keeper = _pids(address)
+    daemon, keeper = store_pids(address)
     for number in (signal.SIGSTOP, signal.SIGKILL):  # so that neither sees the other die and restarts it
         os.kill(keeper, number)
         os.kill(daemon, number)

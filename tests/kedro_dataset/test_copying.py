@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,27 @@ def test_a_node_may_modify_its_input_as_in_memory(runner: Any, steps: tuple[Call
     stored = runner().run(job, DataCatalog.from_config(catalog_config(config, run_id="run-1")))["seen"].load()
     in_memory = runner().run(job, DataCatalog({name: MemoryDataset() for name in job.datasets()}))["seen"].load()
     assert stored == in_memory
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is in no file, and so not the store's: pages copied at a write are."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    (size,) = (line.split()[1] for line in lines if line.startswith("Anonymous:"))
+    return int(size) << 10
+
+
+def test_only_what_is_written_to_is_copied() -> None:
+    dataset = EntrepotDataset(name="values")
+    dataset.save(np.ones(4 << 20))
+    before = anonymous_bytes()
+    nodes_own = dataset.load()
+    assert nodes_own.sum() == 4 << 20
+    assert anonymous_bytes() - before < 4 << 20, "32 MiB were read"
+    nodes_own[0] = 7
+    assert anonymous_bytes() - before < 8 << 20
+    nodes_own += 1
+    assert anonymous_bytes() - before >= 28 << 20, "all was written to"
+    assert dataset.load()[0] == 1
 
 
 def test_writing_after_saving_does_not_change_what_was_saved() -> None:

@@ -237,7 +237,7 @@ def test_a_target_has_options_of_its_own(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket["client_kwargs"]["endpoint_url"])
     set_policy("checkpoint: {target: 's3://values/checkpoints', rules: [{match: '*'}]}", tmp_path, monkeypatch)
-    with pytest.raises(PolicyError, match="as the name of an entry of credentials.yml: those of the"):
+    with pytest.raises(PolicyError, match=r"as the name of an entry of credentials\.yml: those of the"):
         runs.run(job(), config(bucket))
     monkeypatch.setenv("S3_KEY", bucket["key"])
     monkeypatch.setenv("S3_SECRET", bucket["secret"])

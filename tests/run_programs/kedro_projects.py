@@ -39,6 +39,16 @@ source_dir = "src"
         path.write_text(text.lstrip())
 
 
+def kedro_environment() -> dict[str, str]:
+    """Environment for Kedro's commands: this process's, with the tests' own commands, and without telemetry."""
+    return os.environ | {
+        "KEDRO_DISABLE_TELEMETRY": "1",
+        "DO_NOT_TRACK": "1",
+        "COLUMNS": "2000",  # prevents wrapping of log lines
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
+
+
 def execute(folder: Path, *command: str, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a command of the tests' own environment in a project; its output is stdout and stderr together.
 
@@ -47,16 +57,10 @@ def execute(folder: Path, *command: str, variables: Mapping[str, str]) -> subpro
         command: the command.
         variables: environment variables in addition to those of this process.
     """
-    own = {
-        "KEDRO_DISABLE_TELEMETRY": "1",
-        "DO_NOT_TRACK": "1",
-        "COLUMNS": "2000",  # prevents wrapping of log lines
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-    }
     return subprocess.run(
         command,
         cwd=folder,
-        env=os.environ | own | dict(variables),
+        env=kedro_environment() | dict(variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -339,7 +339,7 @@ class PolicyBinding:
         return name or dataset.name
 
 
-def _add_storage_options(known: _StorageOptions, name: str, dataset: StoredDataset) -> None:
+def _add_storage_options(options_by_scope: _StorageOptions, name: str, dataset: StoredDataset) -> None:
     """Add a dataset's options of the durable tier, if it has any.
 
     Raises:
@@ -348,7 +348,7 @@ def _add_storage_options(known: _StorageOptions, name: str, dataset: StoredDatas
     options = dataset.storage_options
     if options is None:
         return
-    first_name, first_options = known.setdefault((dataset.address, dataset.scope), (name, options))
+    first_name, first_options = options_by_scope.setdefault((dataset.address, dataset.scope), (name, options))
     if first_options != options:
         raise InvalidArgument(
             f"the datasets {first_name!r} and {name!r} have different credentials, but under a policy, what is lost of "
