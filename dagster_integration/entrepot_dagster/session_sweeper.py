@@ -2,7 +2,9 @@
 
 Whether a run is deleted in the user interface, by ``dagster run delete`` or ``wipe``, or from Python, its record is
 gone. A process's first output triggers the removal of the values of all such runs; if no run follows, ``entrepot gc``
-does it. An ephemeral instance's run records end with it, so its sessions are left to expire.
+does it. Sessions that were used a moment ago are left to a later sweep: where each step has a process of its own, each
+would otherwise ask Dagster's database for the run that it belongs to. An ephemeral instance's run records end with it,
+so its sessions are left to expire.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 log = logging.getLogger(__name__)
-SWEEP_SECONDS = 60.0  # minimum interval between two sweeps of a process
+SWEEP_SECONDS = 60.0  # minimum interval between two sweeps of a process, and since a session's last use
 MAX_SESSIONS_PER_SWEEP = 200  # maximum number of sessions checked per sweep, the longest unused first
 
 _lock = threading.Lock()
@@ -63,7 +65,9 @@ def remove_deleted(instance: DagsterInstance, store: Store) -> list[str]:
         EntrepotError: the store cannot be reached.
     """
     unused = garbage.unused_sessions(store, store.scope)
-    oldest = sorted(unused, key=lambda name: unused[name])[:MAX_SESSIONS_PER_SWEEP]
+    used_before = time.time_ns() - int(SWEEP_SECONDS * 1e9)
+    idle = (name for name, last_used in unused.items() if last_used <= used_before)
+    oldest = sorted(idle, key=lambda name: unused[name])[:MAX_SESSIONS_PER_SWEEP]
     removed: list[str] = []
     for name, reason in finished_sessions(instance, oldest, succeeded=False).items():
         if not garbage.remove_session(store, store.scope, name, unused[name]):
