@@ -34,24 +34,21 @@ _lock = threading.Lock()
 _next: dict[tuple[str, str], float] = {}  # guarded by _lock; (address, scope) -> time of the next sweep
 
 
-def sweep(instance: DagsterInstance | None, address: str | None, scope: str, open_store: Callable[[], Store]) -> None:
+def sweep(instance: DagsterInstance | None, address: str | None, open_store: Callable[[], Store]) -> None:
     """Remove the sessions of deleted runs, unless that was done recently. Errors are only logged.
 
     Args:
         instance: the instance that knows which runs exist.
         address: address of the store.
-        scope: scope of the sessions.
-        open_store: opens a session of that scope.
+        open_store: opens a session of the instance's own scope, which no other instance uses.
     """
     if instance is None or instance.is_ephemeral:
         return
-    key, now = (address or "", scope), time.monotonic()
+    key, now = (address or "", default_scope(instance)), time.monotonic()
     with _lock:
         if now < _next.get(key, 0.0):
             return
         _next[key] = now + SWEEP_SECONDS
-    if scope != default_scope(instance):
-        return  # a scope set by the user may be shared by instances that do not know each other's runs
     try:
         remove_deleted(instance, open_store())
     except EntrepotError as error:

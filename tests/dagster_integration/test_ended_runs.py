@@ -116,6 +116,20 @@ def test_the_database_is_asked_once_for_its_id(instance: DagsterInstance, monkey
     assert default_scope(instance) == scope_of("dagster", original(storage))
 
 
+def test_instances_of_one_process_keep_their_own_ids(tmp_path: Path) -> None:
+    first_home, second_home = tmp_path / "first", tmp_path / "second"
+    first_home.mkdir()
+    second_home.mkdir()
+    with (
+        DagsterInstance.local_temp(str(first_home)) as first,
+        DagsterInstance.local_temp(str(second_home)) as second,
+    ):
+        scopes = [default_scope(instance) for instance in (first, second, first)]
+    assert scopes[0] == scopes[2] != scopes[1]
+    with DagsterInstance.local_temp(str(second_home)) as again:
+        assert default_scope(again) == scopes[1]
+
+
 @pytest.mark.usefixtures("looks_always")
 def test_a_configured_scope_is_not_swept(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """Instances that share a scope do not know each other's runs."""
