@@ -156,7 +156,7 @@ def error_of(result: ExecuteInProcessResult, step: str) -> tuple[str, str]:
 
 def check_reexecution(instance: DagsterInstance, run_id: str) -> None:
     options = ReexecutionOptions.from_failure(run_id, instance)
-    in_process = {"execution": {"config": {"in_process": {}}}}
+    in_process: dict[str, Any] = {"execution": {"config": {"in_process": {}}}}
     job_definition = reconstructable(chain)
     with execute_job(job_definition, instance=instance, reexecution_options=options, run_config=in_process) as resumed:
         assert resumed.success, resumed.all_events
