@@ -191,8 +191,8 @@ def test_the_sensor_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("BREAK_IN_NUMBERS", state)
     failed = run(instance)
-    told: list[StepFailure] = []
-    sensor = store_failure_sensor(lambda _, failures: told.extend(failures))
+    reported: list[StepFailure] = []
+    sensor = store_failure_sensor(lambda _, failures: reported.extend(failures))
     dagster_run = instance.get_run_by_id(failed.run_id)
     assert dagster_run is not None
     (entry,) = instance.all_logs(failed.run_id, of_type=DagsterEventType.RUN_FAILURE)
@@ -203,12 +203,12 @@ def test_the_sensor_says_what_to_do(
         dagster_run=dagster_run,
     )
     sensor(context.for_run_failure())  # while the store is still in that state, as the daemon evaluates it
-    assert [(failure.step_key, failure.error) for failure in told] == [("numbers", ERRORS[state].__name__)]
-    assert ADVICE[state] in told[0].advice
+    assert [(failure.step_key, failure.error) for failure in reported] == [("numbers", ERRORS[state].__name__)]
+    assert ADVICE[state] in reported[0].advice
     events = [
         entry.get_dagster_event().message or "" for entry in instance.all_logs(failed.run_id) if entry.dagster_event
     ]
-    assert f"entrepot: {told[0]}" in events
+    assert f"entrepot: {reported[0]}" in events
 
 
 def write_asset(instance: DagsterInstance) -> Any:

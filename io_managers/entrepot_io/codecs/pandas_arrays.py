@@ -228,7 +228,7 @@ class ArrayCodec(CheckedCodec):
         dtype = _text_dtype(storage, missing_is_nan)
         if not isinstance(content, np.ndarray):
             return dtype.__from_arrow__(_require_arrow(node, content))
-        values = content.tolist() if storage == "pyarrow" and content.ndim == 1 else [None]
+        values: list[Any] = content.tolist() if storage == "pyarrow" and content.ndim == 1 else [None]
         if all(type(value) is str for value in values):
             return dtype.__from_arrow__(_arrow_text(values))
         return pd.array(content, dtype=dtype, copy=False)
@@ -237,8 +237,8 @@ class ArrayCodec(CheckedCodec):
 def _arrow_text(values: list[str]) -> Any:
     """Return Arrow's array of strings.
 
-    Not by ``pyarrow.array``: in its first call in a process, it takes 5 to 20 ms to look at pandas. A frame whose columns
-    are views needs it for nothing but their names.
+    Not by ``pyarrow.array``, whose first call in a process takes 5 to 20 ms to look at pandas: a frame of views would
+    need it for nothing but the names of its columns.
     """
     import pyarrow as pa
 
