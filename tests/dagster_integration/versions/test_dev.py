@@ -48,23 +48,6 @@ mutation ($params: ExecutionParams!) {
 """
 RUN = "query ($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 
-SINGLE_RUN = """
-import polars as pl
-from dagster import AssetExecutionContext, BackfillPolicy, StaticPartitionsDefinition, asset
-
-REGIONS = StaticPartitionsDefinition(["north", "south"])
-
-
-@asset(partitions_def=REGIONS, backfill_policy=BackfillPolicy.single_run())
-def returned(context: AssetExecutionContext) -> dict[str, pl.DataFrame]:
-    return {region: pl.DataFrame({"order": range(5)}) for region in context.partition_keys}
-
-
-@asset(partitions_def=REGIONS, backfill_policy=BackfillPolicy.single_run())
-def counted(returned: dict[str, pl.DataFrame]) -> dict[str, int]:
-    return {region: len(frame) for region, frame in returned.items()}
-"""
-
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, module_daemon: Any) -> tuple[Path, dict[str, str]]:
@@ -72,7 +55,6 @@ def project(tmp_path_factory: pytest.TempPathFactory, module_daemon: Any) -> tup
     python_of(NEWEST)
     folder = tmp_path_factory.mktemp("dg")
     shutil.copytree(ROOT / "examples/dagster/project", folder / "sales")
-    (folder / "sales/src/sales/defs/returned.py").write_text(SINGLE_RUN)
     home = folder / "home"
     home.mkdir()
     shutil.copy(ROOT / "examples/dagster/dagster.yaml", home)
@@ -126,10 +108,11 @@ def materializations(server: WebServer, asset: str) -> dict[str | None, dict[str
     return by_partition
 
 
-def backfill(server: WebServer, *assets: str) -> None:
-    """Have the daemon materialize both partitions of assets, and wait for it."""
+@pytest.fixture(scope="module")
+def backfilled(server: WebServer) -> WebServer:
+    """The server, after its daemon has run a backfill of all partitions, and a run the table of them."""
     params = {
-        "assetSelection": [{"path": [asset]} for asset in assets],
+        "assetSelection": [{"path": ["orders"]}],
         "partitionNames": ["north", "south"],
         "fromFailure": False,
     }
@@ -137,17 +120,11 @@ def backfill(server: WebServer, *assets: str) -> None:
     assert launched["__typename"] == "LaunchBackfillSuccess", launched
 
     def completed() -> bool:
-        state = server.query(BACKFILL, id=launched["backfillId"])["partitionBackfillOrError"]
-        assert state["status"] not in ("FAILED", "COMPLETED_FAILED", "CANCELED"), state
-        return bool(state["status"] == "COMPLETED_SUCCESS")
+        backfill = server.query(BACKFILL, id=launched["backfillId"])["partitionBackfillOrError"]
+        assert backfill["status"] not in ("FAILED", "COMPLETED_FAILED", "CANCELED"), backfill
+        return bool(backfill["status"] == "COMPLETED_SUCCESS")
 
     server.wait_for(completed, "the backfill")
-
-
-@pytest.fixture(scope="module")
-def backfilled(server: WebServer) -> WebServer:
-    """The server, after its daemon has run a backfill of all partitions, and a run the table of them."""
-    backfill(server, "orders")
     selector = {**LOCATION, "jobName": "__ASSET_JOB", "assetSelection": [{"path": ["revenue"]}]}
     launched = server.query(LAUNCH_RUN, params={"selector": selector, "mode": "default"})["launchPipelineExecution"]
     assert launched["__typename"] == "LaunchRunSuccess", launched
@@ -167,17 +144,6 @@ def test_a_backfill_by_the_daemon_stores_each_partition(backfilled: WebServer) -
     for metadata in orders.values():
         assert metadata["dagster/partition_row_count"]["intValue"] == 100
         assert metadata["entrepot/type"]["text"] == "polars.DataFrame"
-
-
-def test_a_backfill_in_a_single_run_by_the_daemon(server: WebServer) -> None:
-    """Read and written: each partition is an object of its own."""
-    backfill(server, "returned", "counted")
-    for name in ("returned", "counted"):
-        last = server.query(METADATA, key={"path": [name]})["assetOrError"]["assetMaterializations"]
-        assert {each["partition"] for each in last} == {"north", "south"}
-        assert len({each["runId"] for each in last}) == 1
-        entries = {entry["label"] for each in last for entry in each["metadataEntries"]}
-        assert "entrepot/references" in entries
 
 
 def test_the_web_server_shows_the_metadata(backfilled: WebServer) -> None:
