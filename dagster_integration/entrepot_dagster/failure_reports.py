@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _KILLED = "ChildProcessCrashException"
 _AWAY = "run 'entrepot doctor' on the machine of the step, then re-execute the run from failure"
+_MODULE = "entrepot.errors"
 # By the name of the error's class, which is what Dagster keeps of it.
 _ADVICE = {
     "ObjectNotFound": "materialize the upstream asset, or re-execute with the step that writes the value",
@@ -38,6 +39,7 @@ _ADVICE = {
     "StoreUnavailable": _AWAY,
     "InstanceLost": _AWAY,
     "DirectoryUnavailable": _AWAY,
+    "Timeout": "if its daemon is stopped, let it go on (kill -CONT PID); then re-execute the run from failure",
     "VersionMismatch": "use one version of entrepot in all processes",
     "BuildMismatch": "use one build of entrepot in all processes",
     "UnsupportedType": "return a type that a codec supports, or register one for it; annotate the input with a form "
@@ -77,8 +79,9 @@ def step_failures(events: Sequence[DagsterEvent]) -> list[StepFailure]:
     failures: list[StepFailure] = []
     for event in events:
         for name, message in _recorded_errors(event.step_failure_data.error):
-            if name in _ADVICE:
-                text = message.strip().removeprefix(f"entrepot.errors.{name}: ")
+            qualified = f"{_MODULE}.{name}: "
+            if name in _ADVICE and (name == _KILLED or message.startswith(qualified)):
+                text = message.strip().removeprefix(qualified)
                 if name == _KILLED:  # whose message is its class
                     text = "the process of the step ended before the step"
                 failures.append(StepFailure(event.step_key or "", name, text, _ADVICE[name]))
@@ -94,7 +97,7 @@ def store_failure_hook(context: HookContext) -> None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         advice = _ADVICE.get(type(error).__name__)
-        if advice is not None:
+        if advice is not None and type(error).__module__ == _MODULE:
             context.log.error(f"entrepot: {StepFailure(context.step_key, type(error).__name__, str(error), advice)}")
             return
         error = error.__cause__ or error.__context__

@@ -186,13 +186,12 @@ class EntrepotIOManager(ConfigurableIOManager):
         metadata |= self.get_metadata(context, obj)
         own = context.output_metadata or {}  # what the step itself says takes precedence
         context.add_output_metadata({name: entry for name, entry in metadata.items() if name not in own})
-        scope = settings.scope or default_scope(self._instance)
-        sweep(
-            self._instance,
-            settings.address,
-            scope,
-            lambda: session_store(settings.address, scope, SCOPE_SESSION, settings.session_ttl),
-        )
+        if settings.scope is None:  # one set by the user may be shared by instances that do not know each other's runs
+            sweep(
+                self._instance,
+                settings.address,
+                lambda: session_store(settings.address, self._scope(settings), SCOPE_SESSION, settings.session_ttl),
+            )
 
     def _write(
         self, context: OutputContext, output_key: OutputKey, obj: Any, settings: Settings

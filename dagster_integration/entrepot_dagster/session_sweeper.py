@@ -2,7 +2,9 @@
 
 Whether a run is deleted in the user interface, by ``dagster run delete`` or ``wipe``, or from Python, its record is
 gone. A process's first output triggers the removal of the values of all such runs; if no run follows, ``entrepot gc``
-does it. An ephemeral instance's run records end with it, so its sessions are left to expire.
+does it. Sessions that were used a moment ago are left to a later sweep: where each step has a process of its own, each
+would otherwise ask Dagster's database for the run that it belongs to. An ephemeral instance's run records end with it,
+so its sessions are left to expire.
 """
 
 from __future__ import annotations
@@ -25,31 +27,28 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 log = logging.getLogger(__name__)
-SWEEP_SECONDS = 60.0  # minimum interval between two sweeps of a process
+SWEEP_SECONDS = 60.0  # minimum interval between two sweeps of a process, and since a session's last use
 MAX_SESSIONS_PER_SWEEP = 200  # maximum number of sessions checked per sweep, the longest unused first
 
 _lock = threading.Lock()
 _next: dict[tuple[str, str], float] = {}  # guarded by _lock; (address, scope) -> time of the next sweep
 
 
-def sweep(instance: DagsterInstance | None, address: str | None, scope: str, open_store: Callable[[], Store]) -> None:
+def sweep(instance: DagsterInstance | None, address: str | None, open_store: Callable[[], Store]) -> None:
     """Remove the sessions of deleted runs, unless that was done recently. Errors are only logged.
 
     Args:
         instance: the instance that knows which runs exist.
         address: address of the store.
-        scope: scope of the sessions.
-        open_store: opens a session of that scope.
+        open_store: opens a session of the instance's own scope, which no other instance uses.
     """
     if instance is None or instance.is_ephemeral:
         return
-    key, now = (address or "", scope), time.monotonic()
+    key, now = (address or "", default_scope(instance)), time.monotonic()
     with _lock:
         if now < _next.get(key, 0.0):
             return
         _next[key] = now + SWEEP_SECONDS
-    if scope != default_scope(instance):
-        return  # a scope set by the user may be shared by instances that do not know each other's runs
     try:
         remove_deleted(instance, open_store())
     except EntrepotError as error:
@@ -63,7 +62,9 @@ def remove_deleted(instance: DagsterInstance, store: Store) -> list[str]:
         EntrepotError: the store cannot be reached.
     """
     unused = garbage.unused_sessions(store, store.scope)
-    oldest = sorted(unused, key=lambda name: unused[name])[:MAX_SESSIONS_PER_SWEEP]
+    used_before = time.time_ns() - int(SWEEP_SECONDS * 1e9)
+    idle = (name for name, last_used in unused.items() if last_used <= used_before)
+    oldest = sorted(idle, key=lambda name: unused[name])[:MAX_SESSIONS_PER_SWEEP]
     removed: list[str] = []
     for name, reason in finished_sessions(instance, oldest, succeeded=False).items():
         if not garbage.remove_session(store, store.scope, name, unused[name]):

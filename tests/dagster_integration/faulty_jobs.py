@@ -1,4 +1,4 @@
-"""A job whose second step kills or stops what its configuration names, on its first attempt.
+"""A job whose steps kill or stop what their configuration names, on their first attempt.
 
 Steps are forked from a server that keeps the environment of its start, so all settings are in the run's configuration.
 """
@@ -15,48 +15,66 @@ import entrepot
 import numpy as np
 from dagster import Config, OpExecutionContext, RetryPolicy, job, multiprocess_executor, op
 from entrepot_dagster import EntrepotIOManager
+from pydantic import Field
 from suspension import suspend
 
 ROWS = 100_000
 
 
 class Strike(Config):
-    """What the step does: words of ``exception``, ``kill-step``, ``kill-daemon``, ``kill-store``, ``stop-daemon``."""
+    """What a step does on its first attempt.
 
-    words: list[str]
-    address: str
-    pid_file: str
+    Words: ``exception``, ``kill-`` or ``stop-`` with ``run``, ``step``, ``daemon`` or ``keeper``, and ``kill-store``.
+    The ID of a process that is stopped goes to ``pid_file``; that of the run is in ``run_pid_file``.
+    """
+
+    words: list[str] = Field(default_factory=list)
+    address: str = ""
+    pid_file: str = ""
+    run_pid_file: str = ""
 
 
-@op
-def numbers() -> np.ndarray:
+def strike(context: OpExecutionContext, config: Strike) -> None:
+    if context.retry_number > 0 or not config.words:
+        return
+    with entrepot.connect(config.address, scope="faults") as store:
+        status = store.status()
+    processes = {"daemon": status["pid"], "keeper": status["keeper_pid"], "step": os.getpid()}
+    if config.run_pid_file:
+        processes["run"] = int(Path(config.run_pid_file).read_text())
+    for word in config.words:
+        action, _, name = word.partition("-")
+        if word == "kill-store":
+            suspend(status["keeper_pid"])  # or it would start another daemon
+            os.kill(status["pid"], signal.SIGKILL)
+            os.kill(status["keeper_pid"], signal.SIGKILL)
+        elif action == "kill":
+            os.kill(processes[name], signal.SIGKILL)
+        elif action == "stop":
+            Path(config.pid_file).write_text(str(processes[name]))
+            if name == "step":
+                os.kill(processes[name], signal.SIGSTOP)  # goes on when the test says so
+            else:
+                suspend(processes[name])
+        else:
+            raise RuntimeError("as it was told to")
+
+
+@op(retry_policy=RetryPolicy(max_retries=1))
+def numbers(context: OpExecutionContext, config: Strike) -> np.ndarray:
+    strike(context, config)
     return np.arange(ROWS)
 
 
 @op(retry_policy=RetryPolicy(max_retries=1))
 def doubled(context: OpExecutionContext, config: Strike, values: np.ndarray) -> np.ndarray:
-    strikes = config.words
-    if context.retry_number == 0 and strikes:
-        with entrepot.connect(config.address, scope="faults") as store:
-            status = store.status()
-        if "stop-daemon" in strikes:
-            Path(config.pid_file).write_text(str(status["pid"]))
-            suspend(status["pid"])
-        if "kill-store" in strikes:
-            suspend(status["keeper_pid"])  # or it would start another daemon
-            os.kill(status["pid"], signal.SIGKILL)
-            os.kill(status["keeper_pid"], signal.SIGKILL)
-        if "kill-daemon" in strikes:
-            os.kill(status["pid"], signal.SIGKILL)
-        if "kill-step" in strikes:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if "exception" in strikes:
-            raise RuntimeError("as it was told to")
+    strike(context, config)
     return values * 2
 
 
-@op
-def total(values: np.ndarray) -> int:
+@op(retry_policy=RetryPolicy(max_retries=1))
+def total(context: OpExecutionContext, config: Strike, values: np.ndarray) -> int:
+    strike(context, config)
     return int(values.sum())
 
 

@@ -168,6 +168,23 @@ def test_windows_and_ranges_of_days(instance: DagsterInstance) -> None:
     assert read["2026-01-10"] == [f"2026-01-{day:02}" for day in range(8, 13)]
 
 
+@asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
+def visits(context: AssetExecutionContext) -> pl.DataFrame:
+    return pl.DataFrame({"day": [context.partition_key], "visitors": [7]})
+
+
+@asset(partitions_def=DAYS, ins={"visits": AssetIn(metadata={"partition_expr": "day", "columns": ["visitors"]})})
+def of_visits(visits: pl.DataFrame) -> Any:
+    return visits.to_dict(as_series=False)
+
+
+def test_a_partition_expression_may_stay(instance: DagsterInstance) -> None:
+    """IO managers of databases want one; here each partition is an object of its own."""
+    day = "2026-01-04"
+    result = materialize([visits, of_visits], partition_key=day, instance=instance, resources=IO)
+    assert result.output_for_node("of_visits") == {"visitors": [7]}
+
+
 CELLS = [
     "import numpy as np\nfrom dagster import asset, materialize, Definitions",
     "from entrepot_dagster import EntrepotIOManager",

@@ -6,17 +6,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from dagster import DagsterInstance, Out, job, op
 from dagster._cli.run import run_cli
+from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 from entrepot.ended_runs import NotLookedAt
 from entrepot_dagster import EntrepotIOManager, session_sweeper
 from entrepot_dagster.ended_runs import DELETED, SUCCEEDED, ended_runs
 from entrepot_dagster.values.keys import default_scope
 from entrepot_io.connections import scope_store
+from entrepot_io.scopes import scope_of
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
@@ -74,6 +77,57 @@ def test_sweeps_are_rate_limited(instance: DagsterInstance, monkeypatch: pytest.
     run_job(instance)
     run_job(instance)
     assert swept_scopes == [default_scope(instance)]
+
+
+def test_sessions_used_a_moment_ago_are_left_to_a_later_sweep(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = run_job(instance)
+    instance.delete_run(deleted)
+    queries: list[object] = []
+
+    def get_runs(_: DagsterInstance, filters: object, **_options: object) -> list[Any]:
+        queries.append(filters)
+        return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DagsterInstance, "get_runs", get_runs)
+        assert session_sweeper.remove_deleted(instance, scope_store(None, default_scope(instance))) == []
+    assert queries == []
+    assert remaining_sessions(instance) == {deleted}
+    monkeypatch.setattr(session_sweeper, "SWEEP_SECONDS", 0.0)
+    assert session_sweeper.remove_deleted(instance, scope_store(None, default_scope(instance))) == [
+        f"dagster/{deleted}"
+    ]
+
+
+def test_the_database_is_asked_once_for_its_id(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = instance.run_storage
+    assert isinstance(storage, SqlRunStorage)
+    original, looks = SqlRunStorage.get_run_storage_id, []
+
+    def get_run_storage_id(self: SqlRunStorage) -> str:
+        looks.append(self)
+        return original(self)
+
+    monkeypatch.setattr(SqlRunStorage, "get_run_storage_id", get_run_storage_id)
+    assert run_job(instance) != run_job(instance)
+    assert len(looks) == 1
+    assert default_scope(instance) == scope_of("dagster", original(storage))
+
+
+def test_instances_of_one_process_keep_their_own_ids(tmp_path: Path) -> None:
+    first_home, second_home = tmp_path / "first", tmp_path / "second"
+    first_home.mkdir()
+    second_home.mkdir()
+    with (
+        DagsterInstance.local_temp(str(first_home)) as first,
+        DagsterInstance.local_temp(str(second_home)) as second,
+    ):
+        scopes = [default_scope(instance) for instance in (first, second, first)]
+    assert scopes[0] == scopes[2] != scopes[1]
+    with DagsterInstance.local_temp(str(second_home)) as again:
+        assert default_scope(again) == scopes[1]
 
 
 @pytest.mark.usefixtures("looks_always")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from dagster import DagsterInstance
 from entrepot_io.keys import dagster_asset_key, dagster_output_key
@@ -19,6 +20,9 @@ from entrepot_io.sessions import SCOPE_SESSION, run_session
 
 # First element of OutputContext.get_identifier() if Dagster memoizes by version instead of by run.
 _VERSIONED = "versioned_outputs"
+# By instance. The ID of a run storage never changes, and every look at it opens the database again, several times for
+# each value. Threads that look at once find the same.
+_storage_ids: WeakKeyDictionary[DagsterInstance, str] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -100,5 +104,10 @@ def deployment_identity(instance: DagsterInstance | None) -> tuple[str, str] | N
 
 def _storage_id(instance: DagsterInstance) -> str | None:
     """Return the ID that a run storage created for itself; None if its kind has none."""
-    get_storage_id = getattr(instance.run_storage, "get_run_storage_id", None)
-    return None if get_storage_id is None else str(get_storage_id())
+    identity = _storage_ids.get(instance)
+    if identity is None:
+        get_storage_id = getattr(instance.run_storage, "get_run_storage_id", None)
+        if get_storage_id is None:
+            return None
+        identity = _storage_ids[instance] = str(get_storage_id())
+    return identity

@@ -226,9 +226,27 @@ class ArrayCodec(CheckedCodec):
     def _text(self, node: Node, details: Any, content: Any) -> Any:
         storage, missing_is_nan = details
         dtype = _text_dtype(storage, missing_is_nan)
-        if isinstance(content, np.ndarray):
-            return pd.array(content, dtype=dtype, copy=False)
-        return dtype.__from_arrow__(_require_arrow(node, content))
+        if not isinstance(content, np.ndarray):
+            return dtype.__from_arrow__(_require_arrow(node, content))
+        values: list[Any] = content.tolist() if storage == "pyarrow" and content.ndim == 1 else [None]
+        if all(type(value) is str for value in values):
+            return dtype.__from_arrow__(_arrow_text(values))
+        return pd.array(content, dtype=dtype, copy=False)
+
+
+def _arrow_text(values: list[str]) -> Any:
+    """Return Arrow's array of strings.
+
+    Not by ``pyarrow.array``, whose first call in a process takes 5 to 20 ms to look at pandas: a frame of views would
+    need it for nothing but the names of its columns.
+    """
+    import pyarrow as pa
+
+    encoded = [value.encode() for value in values]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(each) for each in encoded], out=offsets[1:])
+    text = pa.py_buffer(b"".join(encoded))
+    return pa.chunked_array([pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(offsets), text)])
 
 
 def _to_arrow(value: Any) -> Any:

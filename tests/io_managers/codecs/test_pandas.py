@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 import zoneinfo
 from decimal import Decimal
 from typing import Any
 
+import entrepot
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -27,6 +30,8 @@ INDEXES: dict[str, pd.Index] = {
     "uint8": pd.Index(np.array([1, 2], "u1")),
     "float with tuple name": pd.Index([1.5, np.nan], name=("a", 1)),
     "text": pd.Index(["a", "b"]),
+    "text beyond ASCII": pd.Index(["é", "", "日本", "\0"]),
+    "text with an absent value": pd.Index(["a", None], dtype="str" if VERSION >= (3, 0) else "string"),
     "text objects": pd.Index(["a", None] * 50, dtype=object),
     "mixed objects": pd.Index([1, "a", None, (1, 2)], dtype=object, tupleize_cols=False),
     "dates as objects": pd.Index([dt.date(2020, 1, 1), Decimal(1)], dtype=object),
@@ -363,3 +368,22 @@ def test_a_frame_that_is_one_block_is_described_at_once(round_trip: Any, name: s
         np.testing.assert_array_equal(block, frame.to_numpy())
         assert np.shares_memory(block, frame.to_numpy()), "the block was copied"
     pd.testing.assert_frame_equal(round_trip(frame), frame)
+
+
+READER = """
+import sys
+import entrepot
+with entrepot.connect(sys.argv[1], scope="tests") as store:
+    frame = store.get_by_name("numbers")
+    assert list(frame.columns) == ["a", "b"] and int(frame["b"].sum()) == 10, frame
+print("pyarrow.vendored.version" in sys.modules)
+"""
+
+
+def test_names_of_columns_cost_no_look_of_pyarrow_at_pandas(module_daemon: Any) -> None:
+    """It takes longer than all else of the first get in a process."""
+    with entrepot.connect(module_daemon.address, scope="tests") as store:
+        store.put(pd.DataFrame({"a": np.arange(5), "b": np.arange(5)}), name="numbers")
+        command = [sys.executable, "-c", READER, module_daemon.address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
