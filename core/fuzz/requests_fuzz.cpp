@@ -383,8 +383,8 @@ Bytes stream_steps(std::uint8_t session) {
   append(input, {31, 4, place(0), 3, 1});                          // OpenStreamWriter: stream, next ID
   append(input, {31, 6, place(0), 4, 3, place(session + 7), 0, 0, 0, 1, 0, 0, 0, 0});  // PutChunk: writer, next, object
   append(input, all_ones);                                                             // no pin
-  append(input, {1});
-  append(input, {31, 8, place(4), 3, 10, 4, 1});     // AppendChunk: writer, ID, timeout, next ID
+  append(input, {0, 1});                                                               // no deadline
+  append(input, {31, 8, place(4), 3, 10, 4, 0, 1});  // AppendChunk: writer, ID, timeout, next ID, no deadline
   append(input, {31, 5, place(7), 1, 1, 1});         // OpenStreamReader: stream, group, late
   append(input, {31, 10, place(0)});                 // NextChunk: reader,
   append(input, all_ones);                           // nothing is done,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN = "127.0.0.1:9817"
 DEFAULT_INTERVAL = 5.0
+_FIRST_ANSWER_SECONDS = 5.0
 
 
 def add_subcommands(subparsers: SubParsers) -> None:
@@ -58,6 +59,7 @@ def run_metrics(arguments: argparse.Namespace) -> int:
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     poller = StatusPoller(resolve(arguments.address).address, arguments.interval)
+    poller.wait_tried(_FIRST_ANSWER_SECONDS)  # or the first scrape would report a store that is up as down
     registry = CollectorRegistry()
     registry.register(StoreCollector(poller.status))
     try:

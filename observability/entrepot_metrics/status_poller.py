@@ -31,6 +31,7 @@ class StatusPoller:
         self._lock = threading.Lock()
         self._status: dict[str, Any] | None = None  # guarded by _lock, as the next
         self._asked_at = 0.0  # by time.monotonic(); when the question was sent that _status answers
+        self._tried = threading.Event()  # the first question was answered, or failed
         self._ended = threading.Event()
         self._was_there = True  # of the thread
         self._thread = threading.Thread(target=self._poll, name="entrepot-status", daemon=True)
@@ -41,6 +42,10 @@ class StatusPoller:
         with self._lock:
             age = time.monotonic() - self._asked_at
             return self._status if self._status is not None and age < MAX_AGE_INTERVALS * self._interval else None
+
+    def wait_tried(self, seconds: float) -> bool:
+        """Wait until the first question was answered or failed: until then, no status says nothing about the store."""
+        return self._tried.wait(seconds)
 
     def close(self) -> None:
         """Stop asking. A question that a store does not answer is not waited for."""
@@ -63,6 +68,7 @@ class StatusPoller:
                 self._was_there = True
                 with self._lock:
                     self._status, self._asked_at = status, began
+            self._tried.set()
             self._ended.wait(max(self._interval - (time.monotonic() - began), 0.01))
         if store is not None:
             store.close()

@@ -574,3 +574,10 @@ def test_a_limit_of_file_sizes_for_a_client(python: Callable[..., subprocess.Com
         "print(len(store.get(blob.id)))"
     )
     assert done.stdout == "999999\n1048576\n", done.stderr
+
+
+@pytest.mark.parametrize("consumers", [0, -1, 1 << 32, 1 << 40, 1.5])
+def test_a_number_of_consumers_that_is_refused_is_told_its_limits(store: entrepot.Store, consumers: Any) -> None:
+    with pytest.raises(InvalidArgument, match=f"from 1 to 4,294,967,295, but got {re.escape(repr(consumers))}"):
+        store.put(b"x", consumers=consumers)
+    store.delete(store.put(b"x", consumers=(1 << 32) - 1))

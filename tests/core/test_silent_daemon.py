@@ -97,6 +97,75 @@ def test_what_does_not_exist_in_time_is_still_said_by_the_daemon(store: entrepot
         store.get(entrepot.ObjectID.random(), timeout=0.05)
 
 
+def _appended(store: entrepot.Store) -> int:
+    return int(store.status()["streams"][0]["appended"])
+
+
+def test_a_put_that_waits_for_room_is_not_served_after_it_was_given_up(
+    store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    stream = store.stream("full", capacity=1)
+    writer = stream.writer()
+    reader = stream.reader("all")
+    writer.put(b"fills it")
+    assert reader.get() == b"fills it"
+    errors: list[BaseException] = []
+
+    def put() -> None:
+        errors.append(_failure(lambda: writer.put(b"waits for room", timeout=1)))
+
+    thread = threading.Thread(target=put, daemon=True)
+    pid = store.status()["pid"]
+    thread.start()
+    wait_until(lambda: store.status()["streams"][0]["writers_waiting"] == 1, "the put to wait for room")
+    with stopped(pid, wait_until):
+        thread.join(PATIENCE_SECONDS)
+        assert isinstance(errors[0], Timeout)
+        assert f"kill -CONT {pid}" in str(errors[0])
+        assert "whether the chunk was appended is not known: it will not be from now on" in str(errors[0])
+    reader.ack()  # makes room
+    with pytest.raises(Timeout):
+        reader.get(timeout=0)
+    assert (_appended(store), store.status()["objects"]) == (1, 0)
+    writer.put(b"next")
+    assert reader.get() == b"next"
+    with pytest.raises(Timeout) as refused:  # of a daemon that responds, it is known
+        writer.put(b"no room", timeout=0.01)
+    assert "not known" not in str(refused.value)
+    stream.remove()
+
+
+def test_a_put_into_a_stream_with_room_keeps_its_time_out(
+    store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    stream = store.stream("wide", capacity=8)
+    writer = stream.writer()
+    writer.put(b"first")
+    pid = store.status()["pid"]
+    with stopped(pid, wait_until):
+        error = _failure(lambda: writer.put(b"second", timeout=1))
+        assert isinstance(error, Timeout)
+        assert f"kill -CONT {pid}" in str(error)
+    assert _appended(store) == 1
+    writer.put(b"third")
+    reader = stream.reader("all")
+    assert [reader.get(), reader.get()] == [b"first", b"third"]
+    stream.remove()
+
+
+def test_a_put_into_a_stream_that_got_no_memory_in_time_was_certainly_not_appended(
+    store: entrepot.Store, wait_until: Callable[..., None]
+) -> None:
+    stream = store.stream("wide", capacity=8)
+    writer = stream.writer()
+    with stopped(store.status()["pid"], wait_until):
+        error = _failure(lambda: writer.put(bytes(20_000_000), timeout=1))
+    assert isinstance(error, Timeout)
+    assert "not known" not in str(error)
+    assert (_appended(store), store.status()["objects"]) == (0, 0)
+    stream.remove()
+
+
 def test_a_new_connection_to_a_stopped_daemon_does_not_advise_to_start_another(
     store: entrepot.Store, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,81 @@ def test_a_disk_that_others_fill_and_empty_again(
         assert_all_there(store, oids + further_oids)
 
 
+def kill_daemon(store: entrepot.Store) -> None:
+    os.kill(store.status()["pid"], signal.SIGKILL)
+
+
+def upgrade(store: entrepot.Store) -> None:
+    os.kill(store.status()["keeper_pid"], signal.SIGUSR2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restart", [kill_daemon, upgrade])
+def test_a_daemon_that_is_restarted_on_a_full_disk_has_what_is_there(
+    disk: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None], restart: Callable[..., None]
+) -> None:
+    options = ("--spill-path", str(disk / "spill"), "--spill-quota", "80MiB", "--spill-reserve", "1MiB")
+    daemon = new_daemon("64MiB", *options)
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids = [store.put(value(number)) for number in range(24)]
+        wait_until(lambda: store.status()["spilled_bytes"] > 0, "values that are on disk only")
+        fill(disk / "others")
+        incarnation = store.status()["incarnation"]
+        restart(store)
+        wait_until(lambda: store.status()["incarnation"] > incarnation, "the next daemon")
+        assert_all_there(store, oids)
+        (disk / "others").unlink()
+        waiting = oids[-1]
+        store.evict(waiting)
+        wait_until(lambda: store.info(waiting).state == "spilled", "the disk to be written to again", 90)
+        assert_all_there(store, oids)
+
+
+def test_a_restart_does_not_take_what_the_store_has_written_off_its_default_quota(
+    disk: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    daemon = new_daemon("64MiB", "--spill-path", str(disk / "spill"), "--spill-reserve", "1MiB")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        before = store.status()["spill"]["quota_bytes"]
+        assert before < DISK_BYTES, "half of what is free"
+        oids = put_spilled(daemon, wait_until, store)
+        incarnation = store.status()["incarnation"]
+        kill_daemon(store)
+        wait_until(lambda: store.status()["incarnation"] > incarnation, "the next daemon")
+        assert abs(store.status()["spill"]["quota_bytes"] - before) < VALUE // 2  # its lists are on the disk, too
+        assert_all_there(store, oids)
+
+
+def test_a_store_whose_processes_were_killed_is_recovered_from_a_full_disk(
+    disk: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    options = ("--spill-path", str(disk / "spill"), "--spill-quota", "64MiB", "--spill-reserve", "1MiB")
+    daemon = new_daemon("64MiB", *options)
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        oids = put_spilled(daemon, wait_until, store)
+        fill(disk / "others")
+        daemon.kill(store)
+    daemon.start()
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        assert_all_there(store, oids)
+
+
+def test_a_folder_without_files_that_is_full_does_not_keep_a_restarted_daemon_from_the_others(
+    disk: Path, tmp_path: Path, new_daemon: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    folders = ("--spill-path", str(tmp_path / "spill"), "--spill-path", str(disk / "spill"))
+    daemon = new_daemon("64MiB", *folders, "--spill-quota", "1GiB", "--spill-reserve", "60MiB")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        fill(disk / "others")
+        oids = [store.put(value(number)) for number in range(24)]
+        wait_until(lambda: store.status()["spilled_bytes"] > 0, "values that are on disk only")
+        assert not payload_files(disk / "spill")
+        incarnation = store.status()["incarnation"]
+        kill_daemon(store)
+        wait_until(lambda: store.status()["incarnation"] > incarnation, "the next daemon")
+        assert_all_there(store, oids)
+
+
 def put_spilled(
     daemon: Any, wait_until: Callable[..., None], store: entrepot.Store, count: int = 6
 ) -> list[entrepot.ObjectID]:

@@ -60,6 +60,14 @@ def store(daemon: Any) -> Iterator[entrepot.Store]:
         yield connected
 
 
+def test_the_first_scrape_says_whether_the_store_answers(daemon: Any, tmp_path: Path) -> None:
+    for _ in range(3):
+        with serving(daemon.address) as (scraping, _):
+            assert scraping()["entrepot_up"] == 1
+    with serving(f"unix://{tmp_path}/nobody.sock") as (scraping, _):
+        assert scraping()["entrepot_up"] == 0
+
+
 @pytest.fixture
 def scrape(daemon: Any, wait_until: Callable[..., None]) -> Iterator[Scrape]:
     """Scrapes the test's store, once it has answered."""

@@ -190,7 +190,9 @@ ENTREPOT_API void entrepot_stream_free(entrepot_stream* stream);
 ENTREPOT_API int32_t entrepot_stream_writer_open(entrepot_stream* stream, entrepot_stream_writer** out,
                                                  entrepot_error* error);
 /* Stores the item under a new ID (item->id, name and replace are ignored) and appends it. Waits up to memory_wait_ms for
- * memory, and up to wait_ms for room in the stream; kTimeout then. Unless it succeeds, nothing was appended or stored. */
+ * memory, and up to wait_ms for room in the stream; kTimeout then. Unless it succeeds, nothing was appended or stored.
+ * Only if the daemon does not respond, for wait_ms and two seconds (30 if wait_ms is 0), that may not be known: the message
+ * of kTimeout then says so. */
 ENTREPOT_API int32_t entrepot_stream_writer_put(entrepot_stream_writer* writer, const entrepot_item* item,
                                                 uint32_t memory_wait_ms, uint32_t wait_ms, entrepot_error* error);
 /* The same with the builder's buffers, as entrepot_builder_seal does it. A builder that found no room in the stream is

@@ -53,14 +53,14 @@ void append(PyClient& client, std::uint64_t writer, const nb::bytes& id, const n
   });
   const bool interrupted = PyErr_Occurred() != nullptr;
   if (appended.is_ok() || (place == ChunkPlace::kInStream && !interrupted)) return;
-  raise(appended);
+  raise(chunk_error(appended, place));
 }
 
 // Puts a new object and appends it: with one request if there is room. Unless that succeeds, nothing of it is left.
 void put_chunk(PyClient& client, std::uint64_t writer, const nb::bytes& next, const nb::tuple& fields,
                double memory_timeout, double timeout) {
   const auto id = nb::cast<nb::bytes>(fields[0]);
-  ChunkPut chunk{writer, id_from(next)};
+  ChunkPut chunk{writer, id_from(next), milliseconds(timeout)};
   PutResult result;
   {
     Exports exports;  // until it is stored, not while it waits for room
@@ -78,8 +78,8 @@ void put_chunk(PyClient& client, std::uint64_t writer, const nb::bytes& next, co
   }
   const auto attachment = client.reconnecting_client().attachment();
   const ChunkPlace place =
-      without_gil([&] { return give_up_chunk(*attachment->client, writer, id_from(id), result.status); });
-  if (place != ChunkPlace::kInStream || PyErr_Occurred() != nullptr) raise(result.status);
+      without_gil([&] { return give_up_chunk(*attachment->client, chunk, id_from(id), result.status); });
+  if (place != ChunkPlace::kInStream || PyErr_Occurred() != nullptr) raise(chunk_error(result.status, place));
 }
 
 nb::object next(PyClient& client, std::uint64_t reader, std::optional<std::uint64_t> done, double timeout) {

@@ -75,7 +75,7 @@ struct entrepot_stream_writer : StreamAccess {
   template <class Put>
   Status put_chunk(entrepot::PutItem& item, std::uint32_t wait_ms, Put&& put) {
     if (!number) return closed("this writer of a stream");
-    ChunkPut chunk{*number, entrepot::os::random_id()};
+    ChunkPut chunk{*number, entrepot::os::random_id(), wait_ms};
     item.id = std::exchange(next, chunk.next);
     item.fresh_id = true;
     item.replace = 0;
@@ -86,8 +86,8 @@ struct entrepot_stream_writer : StreamAccess {
       return put(attachment).status;
     });
     if (sealed.is_ok()) return chunk.appended ? sealed : append(item.id, wait_ms);
-    const ChunkPlace place = entrepot::give_up_chunk(*client().attachment()->client, *number, item.id, sealed);
-    return place == ChunkPlace::kInStream ? Status::ok() : sealed;
+    const ChunkPlace place = entrepot::give_up_chunk(*client().attachment()->client, chunk, item.id, sealed);
+    return place == ChunkPlace::kInStream ? Status::ok() : entrepot::chunk_error(sealed, place);
   }
   // With the mutex held.
   Status append(const IdBytes& id, std::uint32_t wait_ms) {
@@ -102,7 +102,7 @@ struct entrepot_stream_writer : StreamAccess {
       }
       return outcome.status;
     });
-    return place == ChunkPlace::kInStream ? Status::ok() : appended;
+    return place == ChunkPlace::kInStream ? Status::ok() : entrepot::chunk_error(appended, place);
   }
   void give_up(const std::string& reason) {
     std::optional<std::uint64_t> was;

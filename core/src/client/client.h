@@ -65,7 +65,9 @@ struct SourceBuffer {
 // Makes an object the next chunk of a stream in the request that seals it; see client/streams.h.
 struct ChunkPut {
   std::uint64_t writer = 0;
-  IdBytes next{};         // ID of the writer's chunk after it; all zero: unknown
+  IdBytes next{};             // ID of the writer's chunk after it; all zero: unknown
+  std::uint32_t wait_ms = 0;  // the request is void after that long and kGraceMs; 0: after kAnswerMs
+  bool sent = false;          // if not, it was certainly not appended
   bool appended = false;  // by that request; if not, append_chunk() appends it, waiting for room, or says why it cannot
 };
 

@@ -30,9 +30,9 @@ UnleaseRequest returnable(std::uint32_t segment, std::uint64_t offset, std::uint
 }  // namespace
 
 Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
-                                        std::uint32_t wait_ms, const Interrupt& interrupt) {
+                                        std::uint32_t wait_ms, const Interrupt& interrupt, std::uint64_t answer_ms) {
   const std::uint64_t bytes = round_up(std::max<std::uint64_t>(length, 1), kBlobAlign);
-  const auto deadline = os::Deadline::after_ms(wait_ms + kAnswerMs);
+  const auto deadline = os::Deadline::after_ms(wait_ms + answer_ms);
   for (std::uint32_t tries = 0; tries < kLeaseTries || !deadline.passed(); ++tries) {
     std::uint64_t want = 0;
     LeasedRange range;
@@ -45,16 +45,16 @@ Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t alig
     const std::uint64_t least = bytes + (tries == 0 ? 0 : align);
     want = std::max(want, round_up(least + more, os::page_bytes()));
     const std::uint32_t first_wait_ms = std::min(wait_ms, kFirstWaitMs);
-    Status leased = request(least, want, first_wait_ms, interrupt);
+    Status leased = request(least, want, first_wait_ms, interrupt, answer_ms);
     if (leased.code() == Code::kStoreFull && first_wait_ms < wait_ms) {
       // It may be waiting for what this client holds idle, which goes back only while no lease is being requested.
       return_idle(interrupt);
-      leased = request(least, want, wait_ms - first_wait_ms, interrupt);
+      leased = request(least, want, wait_ms - first_wait_ms, interrupt, answer_ms);
     }
     RETURN_IF_ERROR(leased);
   }
   return Status(Code::kStoreUnavailable,
-                concat("no leased range of ", format_bytes(length), " was available in ", (wait_ms + kAnswerMs) / 1000,
+                concat("no leased range of ", format_bytes(length), " was available in ", (wait_ms + answer_ms) / 1000,
                        " s: other threads used the leased memory, or the daemon died each time; try again"));
 }
 

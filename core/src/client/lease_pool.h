@@ -66,7 +66,8 @@ class LeasePool {
   // Allocates `length` bytes at a multiple of `align` (a power of two). `more`: bytes that the caller will request
   // next, so that one lease serves all. Waits up to `wait_ms` for memory.
   [[nodiscard]] Result<LeasedRange> allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
-                                             std::uint32_t wait_ms, const Interrupt& interrupt);
+                                             std::uint32_t wait_ms, const Interrupt& interrupt,
+                                             std::uint64_t answer_ms = kAnswerMs);
 
   // How long a caller waits that can do without a lease. What it waits for is looked at every `wait_ms`.
   struct Patience {

@@ -126,14 +126,15 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
     if (plan.is_copied(i) && buffer.length < kOwnPagesBytes) packed += round_up(buffer.length, kBlobAlign);
   }
   std::uint64_t left = plan.copy_bytes + more;
+  const std::uint64_t answer_ms = item.chunk != nullptr && room.ms != 0 ? kGraceMs : kAnswerMs;
   std::byte* pack = nullptr;
   std::uint32_t pack_blob = 0;
   std::uint64_t packed_at = 0;
   const auto add_blob = [&](std::uint64_t length, bool own_pages) -> Result<std::byte*> {
     const std::uint64_t reserve = own_pages ? round_up(length, page) : round_up(length, kBlobAlign);
     left -= std::min(left, length);
-    ASSIGN_OR_RETURN(LeasedRange range,
-                     leases_.allocate(reserve, own_pages ? page : kBlobAlign, left, room.remaining_ms(), interrupt));
+    ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, own_pages ? page : kBlobAlign, left,
+                                                         room.remaining_ms(), interrupt, answer_ms));
     seal.blobs.push_back({range.segment(), range.offset, length});
     plan.ranges.push_back(range);
     return range.data();
@@ -217,19 +218,22 @@ void Client::seal_plans(std::span<PutPlan> plan, std::vector<PutResult>& results
 }
 
 Result<SealReply> Client::send_seal(std::span<PutPlan*> batch, const Interrupt& interrupt) {
-  CallOptions options;
-  options.interrupt = interrupt;
   ChunkPut* const chunk = batch.front()->item->chunk;
   if (chunk != nullptr) {
-    ASSIGN_OR_RETURN(PutChunkReply put,
-                     request_reply<PutChunkReply>(
-                         MessageType::kPutChunk,
-                         PutChunkRequest{chunk->writer, chunk->next, std::move(batch.front()->seal)}, options));
+    const CallOptions until = answer_options(Wait(chunk->wait_ms), interrupt);
+    chunk->sent = true;
+    ASSIGN_OR_RETURN(PutChunkReply put, request_reply<PutChunkReply>(
+                                            MessageType::kPutChunk,
+                                            PutChunkRequest{chunk->writer, chunk->next, std::move(batch.front()->seal),
+                                                            until.deadline.at_ns()},
+                                            until));
     chunk->appended = put.appended != 0;
     SealReply reply;
     reply.results.push_back(std::move(put.sealed));
     return reply;
   }
+  CallOptions options;
+  options.interrupt = interrupt;
   SealRequest request;
   request.objects.reserve(batch.size());
   for (PutPlan* next : batch)

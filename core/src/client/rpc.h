@@ -78,6 +78,13 @@ struct CallOptions {
   return deadline ? CallOptions::until(*deadline, interrupt) : wait_options(0, interrupt);
 }
 
+// For a request that the daemon can answer at once and that must not take effect after its caller gave up waiting for
+// something else, too. The request carries this deadline.
+[[nodiscard]] inline CallOptions answer_options(const Wait& wait, const Interrupt& interrupt) {
+  const os::Deadline usual = os::Deadline::after_ms(kAnswerMs);
+  return CallOptions::until(wait.limit.at_ns() < usual.at_ns() ? wait.limit : usual, interrupt);
+}
+
 // For a request that waits as long as its caller specified; without a timeout, as above.
 [[nodiscard]] inline CallOptions wait_options(const Wait& wait, std::uint64_t otherwise_ms,
                                               const Interrupt& interrupt) {

@@ -2,10 +2,13 @@
 
 #include <span>
 
+#include "base/text.h"
+
 namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kEndMsOfStreams = 1'000;
+constexpr std::uint16_t kChunkDeadlineSinceMinor = 9;
 
 // Options for a request that says that something has ended; none if that is so anyway, because the connection is gone.
 std::optional<CallOptions> closing_options(Rpc& rpc) {
@@ -21,7 +24,11 @@ ChunkPlace withdraw(Rpc& rpc, std::uint64_t writer, const IdBytes& id) {
   if (!options) return ChunkPlace::kNotInStream;
   const auto withdrawn =
       rpc.request_reply<WithdrawChunkReply>(MessageType::kWithdrawChunk, WithdrawChunkRequest{writer, id}, *options);
-  if (!withdrawn.is_ok()) return ChunkPlace::kUnknown;
+  if (withdrawn.code() == Code::kStreamLost) return ChunkPlace::kNotInStream;  // with its stream's chunks
+  if (!withdrawn.is_ok()) {
+    const bool has_deadline = options->only_on->protocol_minor() >= kChunkDeadlineSinceMinor;
+    return has_deadline ? ChunkPlace::kUnknown : ChunkPlace::kUndecided;
+  }
   return withdrawn->appended != 0 ? ChunkPlace::kInStream : ChunkPlace::kNotInStream;
 }
 
@@ -53,21 +60,46 @@ Result<std::uint64_t> open_stream_writer(Rpc& rpc, std::uint64_t stream, const I
 
 AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, const IdBytes& next, const Wait& wait,
                            const Interrupt& interrupt) {
-  const auto appended = rpc.request_reply<AppendChunkReply>(MessageType::kAppendChunk,
-                                                            AppendChunkRequest{writer, id, wait.remaining_ms(), next},
-                                                            wait_options(wait, 0, interrupt));
+  const CallOptions options = wait_options(wait, 0, interrupt);
+  const auto appended = rpc.request_reply<AppendChunkReply>(
+      MessageType::kAppendChunk, AppendChunkRequest{writer, id, wait.remaining_ms(), next, options.deadline.at_ns()},
+      options);
   if (appended.is_ok()) return {Status::ok(), ChunkPlace::kInStream};
   if (appended.code() != Code::kTimeout) return {appended.status(), ChunkPlace::kNotInStream};
   // Also after an interrupt, or if the daemon is late: then the request may still wait, or just have been served.
   return {appended.status(), withdraw(rpc, writer, id)};
 }
 
-ChunkPlace give_up_chunk(Client& client, std::uint64_t writer, const IdBytes& id, const Status& why) {
+ChunkPlace give_up_chunk(Client& client, const ChunkPut& chunk, const IdBytes& id, const Status& why) {
   ChunkPlace place = ChunkPlace::kNotInStream;
+  if (!chunk.sent) return place;                            // nor sealed
   if (why.code() == Code::kStoreUnavailable) return place;  // the daemon deletes it with the connection
-  if (why.code() == Code::kTimeout) place = withdraw(client, writer, id);
+  if (why.code() == Code::kTimeout) place = withdraw(client, chunk.writer, id);
   if (place == ChunkPlace::kNotInStream) static_cast<void>(client.remove(std::span(&id, 1), {}).is_ok());
   return place;
+}
+
+Status chunk_error(const Status& why, ChunkPlace place) {
+  switch (place) {
+    case ChunkPlace::kNotInStream:
+    case ChunkPlace::kInStream:
+      return why;
+    case ChunkPlace::kUnknown:
+      return {
+          why.code(),
+          concat(why.message(),
+                 "; whether the chunk was appended is not known: it will not be from now on, but the daemon may have "
+                 "appended it just before it stopped responding, so if you put it again, readers may get it twice"),
+          why.retryable()};
+    case ChunkPlace::kUndecided:
+      break;
+  }
+  return {
+      why.code(),
+      concat(why.message(), "; whether the chunk is appended is not known: the daemon, which speaks a protocol before ",
+             kProtocolMajor, ".", kChunkDeadlineSinceMinor,
+             ", may also append it when it responds again, so if you put it again, readers may get it twice"),
+      why.retryable()};
 }
 
 Status close_stream_writer(Rpc& rpc, std::uint64_t writer, const Interrupt& interrupt) {

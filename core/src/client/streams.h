@@ -28,17 +28,21 @@ namespace entrepot {
 // writer ends, or its process dies, before it has appended it.
 [[nodiscard]] Result<std::uint64_t> open_stream_writer(Rpc& rpc, std::uint64_t stream, const IdBytes& next,
                                                        const Interrupt& interrupt);
-enum class ChunkPlace : std::uint8_t { kNotInStream, kInStream, kUnknown };
+// kUnknown: the daemon did not answer in time. It does not append the chunk any more, but may have done so before; a daemon
+// older than protocol 1.9 may also append it when it runs again, which is kUndecided.
+enum class ChunkPlace : std::uint8_t { kNotInStream, kInStream, kUnknown, kUndecided };
 // `place` of a failed append says whether the stream took the object nevertheless: it does if the caller stopped waiting
-// too late, and that is unknown if the daemon does not answer. An object that it did not take is deleted, except for
+// too late, and that is not known if the daemon does not answer. An object that it did not take is deleted, except for
 // kInvalidArgument and kStreamLost.
 struct AppendOutcome {
   Status status;
   ChunkPlace place = ChunkPlace::kNotInStream;
 };
-// After a put with a ChunkPut failed with `why`: makes sure that its object is not appended from now on, and deletes it.
-// kInStream: it was appended before. kUnknown: the daemon does not answer; the object is the stream's.
-[[nodiscard]] ChunkPlace give_up_chunk(Client& client, std::uint64_t writer, const IdBytes& id, const Status& why);
+// After a put of `chunk` failed with `why`: makes sure that its object is not appended from now on, and deletes it.
+// kInStream: it was appended before. If that is not known, the object is the stream's.
+[[nodiscard]] ChunkPlace give_up_chunk(Client& client, const ChunkPut& chunk, const IdBytes& id, const Status& why);
+// The error of a put or an append that failed with `why`: it says so if the chunk may be in the stream nevertheless.
+[[nodiscard]] Status chunk_error(const Status& why, ChunkPlace place);
 // Appends a sealed object, waiting for room. kTimeout, kStreamFailed, kStreamLost.
 [[nodiscard]] AppendOutcome append_chunk(Rpc& rpc, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
                                          const Wait& wait, const Interrupt& interrupt);

@@ -8,6 +8,7 @@
 #include "os/events.h"
 #include "os/files.h"
 #include "os/log.h"
+#include "spill/folder.h"
 #include "spill/key.h"
 
 namespace entrepot {
@@ -36,6 +37,20 @@ Result<std::shared_ptr<SpillCipher>> open_cipher(const DaemonConfig& config) {
   return cipher;
 }
 
+// Bytes of the spill files that a store at this address has in `folder`: left there, or written before a restart.
+std::uint64_t bytes_written(const std::string& folder, const std::string& socket_path) {
+  SpillFolder own;
+  own.path = store_subfolder(folder, socket_path);
+  const auto files = list_spill_files(own);
+  std::uint64_t sum = 0;
+  if (!files.is_ok()) return sum;  // there is no such folder yet
+  for (const SpillFileEntry& file : *files) {
+    const auto bytes = os::bytes_on_disk(file.path);
+    if (bytes.is_ok()) sum += *bytes;
+  }
+  return sum;
+}
+
 }  // namespace
 
 Result<SpillOptions> spill_options(os::FileIo& io, const DaemonConfig& config, std::uint64_t capacity_bytes) {
@@ -62,6 +77,7 @@ Result<SpillOptions> spill_options(os::FileIo& io, const DaemonConfig& config, s
           concat("spill folder ", folder, " is on an in-memory file system; choose one on a disk with --spill-path"));
     }
     if (disks.insert(space->device).second) free_bytes += space->free_bytes;
+    free_bytes += bytes_written(folder, config.socket_path);  // a restart does not make the quota smaller
     smallest = std::min(smallest, space->total_bytes);
   }
   options.limits.reserve_bytes = config.spill_reserve_bytes;
@@ -100,9 +116,9 @@ void remove_unused_spill_subfolders(os::FileIo& io, const DaemonConfig& config) 
     remove_unused_subfolder(io, folder, config.socket_path);
 }
 
-std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config, std::uint64_t capacity_bytes,
-                                       const InstanceId& instance, SegmentMappings::Open segments, int event_fd,
-                                       std::string& disabled_reason) {
+std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config, bool is_new,
+                                       std::uint64_t capacity_bytes, const InstanceId& instance,
+                                       SegmentMappings::Open segments, int event_fd, std::string& disabled_reason) {
   if (!config.spill) {
     disabled_reason = "disabled by --spill-path none";
     return nullptr;
@@ -112,6 +128,7 @@ std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& confi
   auto cipher = options.is_ok() ? open_cipher(config) : Result<std::shared_ptr<SpillCipher>>(options.status());
   if (cipher.is_ok()) {
     options->instance = instance;
+    options->needs_room = is_new;
     options->cipher = cipher.take();
     opened = SpillFiles::open(io, *options, std::move(segments), event_fd);
   } else {

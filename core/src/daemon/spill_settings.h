@@ -25,8 +25,9 @@ namespace entrepot {
 // Removes what a failed start created in the spill directories, if nothing was spilled there.
 void remove_unused_spill_subfolders(os::FileIo& io, const DaemonConfig& config);
 
-// Null if spilling is off; `disabled_reason` then says why, for people.
-[[nodiscard]] std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config,
+// Null if spilling is off; `disabled_reason` then says why, for people. A full disk is a reason only if `is_new`: a
+// restarted daemon has to read what its predecessor wrote, and writes again once there is room.
+[[nodiscard]] std::unique_ptr<SpillFiles> open_spill(os::FileIo& io, const DaemonConfig& config, bool is_new,
                                                      std::uint64_t capacity_bytes, const InstanceId& instance,
                                                      SegmentMappings::Open segments, int event_fd,
                                                      std::string& disabled_reason);

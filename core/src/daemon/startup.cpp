@@ -189,7 +189,7 @@ Status serve(const DaemonConfig& config, UniqueFd keeper_channel, bool& is_ready
     return segments.writable(segment, generation);
   };
   const std::unique_ptr<SpillFiles> spill =
-      open_spill(os::system_file_io(), config, options.capacity_bytes, memory.instance(), open_segment,
+      open_spill(os::system_file_io(), config, is_new, options.capacity_bytes, memory.instance(), open_segment,
                  spill_event.get(), options.no_spill_reason);
   if (spill != nullptr && is_new) RETURN_IF_ERROR(spill->threads_status());
   const SystemClock clock;

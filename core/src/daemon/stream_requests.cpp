@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::size_t kReasonBytes = 1000;  // of a writer that gives up
 
+std::uint64_t deadline_of(std::uint64_t sent) { return sent == 0 ? StreamTable::kNever : sent; }
+
 }  // namespace
 
 void StreamRequests::open_stream(Request& request) {
@@ -69,11 +71,13 @@ void StreamRequests::append(Request& request) {
   if (!request.read(body)) return;
   const std::optional<HeldRequest> held = request.hold();
   if (!held) return;
-  store_.streams().append(request.origin(), body.writer, body.id, body.next, body.timeout_ms,
-                          [held = *held](const Result<std::uint64_t>& appended) {
-                            if (!appended.is_ok()) return held.refuse(appended.status());
-                            held.reply(AppendChunkReply{*appended});
-                          });
+  store_.streams().append(
+      request.origin(), body.writer, body.id, body.next, body.timeout_ms,
+      [held = *held](const Result<std::uint64_t>& appended) {
+        if (!appended.is_ok()) return held.refuse(appended.status());
+        held.reply(AppendChunkReply{*appended});
+      },
+      deadline_of(body.deadline_ns));
 }
 
 void StreamRequests::put_chunk(Request& request) {
@@ -83,11 +87,16 @@ void StreamRequests::put_chunk(Request& request) {
   objects.push_back(std::move(body.object));
   const IdBytes id = objects.front().id;
   seal_objects(store_, request, std::move(objects),
-               [this, origin = request.origin(), writer = body.writer, next = body.next, id](
-                   auto& to, std::vector<SealResult> results) {
+               [this, origin = request.origin(), writer = body.writer, next = body.next, id,
+                deadline_ns = deadline_of(body.deadline_ns)](auto& to, std::vector<SealResult> results) {
                  PutChunkReply reply{std::move(results.front())};
                  if (reply.sealed.code == Code::kOk) {
-                   if (const auto position = store_.streams().append_at_once(origin, writer, id, next)) {
+                   // Only now: a seal may have waited for room in tables, and the daemon may have been stopped.
+                   if (const Status in_time = store_.streams().check_in_time(origin, writer, id, deadline_ns);
+                       !in_time.is_ok()) {
+                     reply.sealed.code = in_time.code();
+                     reply.sealed.message = in_time.message();
+                   } else if (const auto position = store_.streams().append_at_once(origin, writer, id, next)) {
                      reply.appended = 1;
                      reply.position = *position;
                    }

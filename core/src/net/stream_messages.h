@@ -104,15 +104,18 @@ struct CloseStreamWriterRequest {
 };
 // AppendChunk: a sealed object becomes the stream's next chunk, once there is room, for up to timeout_ms; then kTimeout.
 // The stream deletes it when every group has consumed it, and also if it does not become a chunk. `next`: as above, of the
-// chunk after it.
+// chunk after it. `deadline_ns` (since 1.9): when its caller gives up, by the host's CLOCK_MONOTONIC; 0: none. From then on
+// it is not appended, even if the daemon was stopped in between and there is room.
 struct AppendChunkRequest {
   std::uint64_t writer = 0;
   IdBytes id{};
   std::uint32_t timeout_ms = 0;
   IdBytes next{};
+  std::uint64_t deadline_ns = 0;
   template <class V>
   void fields(V& v) {
     v(writer, id, timeout_ms, next);
+    v.appended(deadline_ns);
   }
 };
 struct AppendChunkReply {
@@ -123,14 +126,17 @@ struct AppendChunkReply {
   }
 };
 // PutChunk (since 1.7): Seal of one object, and AppendChunk in the same step unless it would have to wait, or be refused.
-// What was sealed and not appended is appended by AppendChunk, which waits, or says why it cannot.
+// What was sealed and not appended is appended by AppendChunk, which waits, or says why it cannot. After `deadline_ns`
+// (since 1.9; as above), what is sealed is deleted instead, and the seal's result is kTimeout.
 struct PutChunkRequest {
   std::uint64_t writer = 0;
   IdBytes next{};  // as above
   SealObject object;
+  std::uint64_t deadline_ns = 0;
   template <class V>
   void fields(V& v) {
     v(writer, next, object);
+    v.appended(deadline_ns);
   }
 };
 struct PutChunkReply {
@@ -142,7 +148,8 @@ struct PutChunkReply {
     v(sealed, appended, position);
   }
 };
-// WithdrawChunk: ends the writer's append that waits, if one does; whether the object is or was a chunk.
+// WithdrawChunk: ends the writer's append that waits, if one does; whether the object is or was a chunk. If not, it is
+// deleted, also one that is sealed later.
 struct WithdrawChunkRequest {
   std::uint64_t writer = 0;
   IdBytes id{};

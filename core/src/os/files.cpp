@@ -215,6 +215,13 @@ Result<std::uint64_t> modified_unix_ns(const std::string& path) {
          static_cast<std::uint64_t>(info.st_mtim.tv_nsec);
 }
 
+Result<std::uint64_t> bytes_on_disk(const std::string& path) {
+  constexpr std::uint64_t kBlockBytes = 512;  // of st_blocks, whatever the file system's own are
+  struct stat info{};
+  if (::lstat(path.c_str(), &info) != 0) return errno_status(errno, concat("stat of ", path));
+  return static_cast<std::uint64_t>(info.st_blocks) * kBlockBytes;
+}
+
 bool is_plain_file(const std::string& path) {
   struct stat info{};
   return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);

@@ -29,6 +29,7 @@ namespace entrepot::os {
 [[nodiscard]] Result<std::vector<std::string>> list_folder(const std::string& path);  // names, without . and ..
 [[nodiscard]] Status remove_folder(const std::string& path);  // must be empty; success if it does not exist
 [[nodiscard]] Result<std::uint64_t> modified_unix_ns(const std::string& path);  // does not follow links
+[[nodiscard]] Result<std::uint64_t> bytes_on_disk(const std::string& path);     // likewise; without holes
 [[nodiscard]] bool is_plain_file(const std::string& path);                      // neither a link nor a directory
 
 // Reads at most `limit` bytes of a small file (/proc, configuration). kStoreUnavailable if it does not exist.

@@ -91,7 +91,7 @@ std::string spill_file_path(const SpillFolder& folder, std::uint16_t number) {
 }
 
 Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder, const std::string& socket_path,
-                                      std::uint64_t reserve_bytes, std::uint64_t lock_wait_ms) {
+                                      std::optional<std::uint64_t> reserve_bytes, std::uint64_t lock_wait_ms) {
   const auto context = [&](const Status& status) { return status.with_context(concat("spill folder ", folder)); };
   if (const Status opened_status = os::ensure_private_subfolder(folder); !opened_status.is_ok())
     return context(opened_status);
@@ -113,13 +113,15 @@ Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder,
   opened.device = space->device;
   const auto files = list_spill_files(opened);  // existing files may be all the space the store needs
   if (!files.is_ok()) return context(files.status());
-  if (space->free_bytes < reserve_bytes && files->empty()) {
+  const bool may_be_full = !reserve_bytes || !files->empty();
+  if (!may_be_full && space->free_bytes < *reserve_bytes) {
     return Status(Code::kStoreFull,
                   concat("spill folder ", folder, ": its disk has ", format_bytes(space->free_bytes), " free, but ",
-                         format_bytes(reserve_bytes),
+                         format_bytes(*reserve_bytes),
                          " must stay free (--spill-reserve); free some space, or choose a folder on another disk"));
   }
   auto direct = probe_direct(io, opened.path);
+  if (may_be_full && direct.code() == Code::kStoreFull) direct = false;  // unknown; the page cache works everywhere
   if (!direct.is_ok()) return context(direct.status());
   opened.direct = *direct;
   return opened;

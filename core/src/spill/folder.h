@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,10 @@ struct SpillFileEntry {
 // Errors name the directory and the remedy: kInvalidArgument (no parent, not a directory), kAccessDenied (not ours,
 // writable by others, a link, read-only), kStoreFull (less than `reserve_bytes` free), kStoreUnavailable (used by
 // another daemon; retried for `lock_wait_ms`, because a dying daemon keeps its lock until its last I/O is done).
+// A full disk is no error if there are spill files, which can be read all the same, or without `reserve_bytes`.
 [[nodiscard]] Result<SpillFolder> open_spill_folder(os::FileIo& io, const std::string& folder,
-                                                    const std::string& socket_path, std::uint64_t reserve_bytes,
+                                                    const std::string& socket_path,
+                                                    std::optional<std::uint64_t> reserve_bytes,
                                                     std::uint64_t lock_wait_ms);
 
 // Whether the subdirectory we hold is still at its path; a cleaner of old files, or a user, may have removed it.

@@ -19,9 +19,11 @@ constexpr std::uint64_t kWriteAgainNs = 1'000'000'000;  // after the manifest co
 Result<std::unique_ptr<SpillFiles>> SpillFiles::open(os::FileIo& io, const SpillOptions& options,
                                                      SegmentMappings::Open segments, int event_fd) {
   std::vector<SpillFolder> folders;
+  std::optional<std::uint64_t> free_bytes_needed;
+  if (options.needs_room) free_bytes_needed = options.limits.reserve_bytes;
   for (const std::string& folder : options.folders) {
-    ASSIGN_OR_RETURN(SpillFolder opened, open_spill_folder(io, folder, options.socket_path,
-                                                           options.limits.reserve_bytes, options.lock_wait_ms));
+    ASSIGN_OR_RETURN(SpillFolder opened,
+                     open_spill_folder(io, folder, options.socket_path, free_bytes_needed, options.lock_wait_ms));
     folders.push_back(std::move(opened));
     (void)remove_stale_subfolders(io, folder, os::unix_ns());
   }

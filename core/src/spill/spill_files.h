@@ -30,6 +30,7 @@ struct SpillOptions {
   SpillLimits limits;
   std::uint32_t threads = 4;            // one or two compute checksums while the others keep the disk busy
   std::uint64_t lock_wait_ms = 5'000;   // how long to wait for a dying daemon's lock
+  bool needs_room = true;               // false: the store runs already, and a disk may have become full since it began
   SpillPacking packing;                 // of new copies; existing ones are read whatever they use
   std::shared_ptr<SpillCipher> cipher;  // null: not encrypted
 };

@@ -1,6 +1,7 @@
 // Streams through the C API, and through its owners for C++.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstring>
 #include <thread>
 
@@ -162,6 +163,34 @@ TEST_F(CApiStreams, WaitsEndWithTimeoutAndNothingIsAppended) {
   put(writer, 3);
   writer.close();
   expect_pattern(reader.next(0).value(), 3);
+}
+
+TEST_F(CApiStreams, ADaemonThatWasStoppedAppendsNothingAfterItsWriterGaveUp) {
+  auto stream = peer.stream();
+  Writer writer = stream.writer();
+  put(writer, 1, 100);
+  const auto daemon = static_cast<pid_t>(store.daemon_pid());
+  ASSERT_TRUE(os::send_signal(daemon, SIGSTOP).is_ok());
+  std::string message;
+  const std::uint64_t began_ns = os::monotonic_ns();
+  try {
+    put(writer, 2, 100, 500);  // there is room
+  } catch (const streams::Error& error) {
+    EXPECT_EQ(error.code(), Code::kTimeout);
+    message = error.what();
+  }
+  const std::uint64_t waited_ms = (os::monotonic_ns() - began_ns) / 1'000'000;
+  ASSERT_TRUE(os::send_signal(daemon, SIGCONT).is_ok());
+  EXPECT_NE(message.find("whether the chunk was appended is not known"), std::string::npos) << message;
+  EXPECT_GE(waited_ms, 500U);
+  EXPECT_LT(waited_ms, 15'000U) << "half of what a daemon is given that no timeout was set for";
+  put(writer, 3, 100);
+  writer.close();
+  Reader reader = stream.reader();
+  expect_pattern(reader.next(30'000).value(), 1, 100);
+  expect_pattern(reader.next(30'000).value(), 3, 100);
+  EXPECT_FALSE(reader.next(30'000)) << "the end";
+  EXPECT_EQ(objects(), 0U) << "what was given up is deleted";
 }
 
 TEST_F(CApiStreams, ADroppedWriterIsAnErrorAndADroppedReaderReturnsItsChunk) {

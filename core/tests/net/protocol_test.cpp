@@ -79,7 +79,8 @@ std::size_t appended_bytes(const Message& message) {
   (void)message;
   constexpr bool has_capacity_bytes =
       std::is_same_v<Message, OpenStreamRequest> || std::is_same_v<Message, OpenStreamReply>;
-  return has_capacity_bytes ? sizeof(std::uint64_t) : 0;
+  constexpr bool has_deadline = std::is_same_v<Message, AppendChunkRequest> || std::is_same_v<Message, PutChunkRequest>;
+  return has_capacity_bytes || has_deadline ? sizeof(std::uint64_t) : 0;
 }
 
 TEST(Protocol, SealComesBackAsItWas) {

@@ -80,6 +80,26 @@ TEST(SpillFolder, OnADiskWithoutRoomIsRefused) {
   EXPECT_TRUE(says(no_page, scratch.path("full"))) << no_page.message();
 }
 
+TEST(SpillFolder, OnAFullDiskIsOpenedForWhatIsThere) {
+  const Scratch scratch;
+  FaultyIo io;
+  const std::string folder = scratch.path("used");
+  {
+    const auto before = open_spill_folder(io, folder, "/run/s.sock", 0, 0);
+    ASSERT_TRUE(before.is_ok());
+    scratch.write(fs::relative(before->path, scratch.path()).string() + "/spill-00001", "payload");
+  }
+  io.free_bytes = 0;
+  io.fail_writes(FaultyIo::Fault::kNoSpace, 0, 1'000);
+  const auto after = open_spill_folder(io, folder, "/run/s.sock", 100 * kMiB, 0);
+  ASSERT_TRUE(after.is_ok()) << after.status().to_string();
+  EXPECT_FALSE(after->direct) << "could not be tried";
+  EXPECT_EQ(os::list_folder(after->path)->size(), 2U) << "lock and payload, and no probe file";
+  const auto without_files = open_spill_folder(io, folder, "/run/t.sock", 100 * kMiB, 0);
+  EXPECT_EQ(without_files.code(), Code::kStoreFull);
+  EXPECT_TRUE(open_spill_folder(io, folder, "/run/t.sock", std::nullopt, 0).is_ok()) << "no room is needed";
+}
+
 TEST(SpillFolder, ServesOneDaemonOfAnAddressAndManyAddresses) {
   const Scratch scratch;
   FaultyIo io;

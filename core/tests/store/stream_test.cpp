@@ -44,10 +44,12 @@ class Streams : public ::testing::Test {
     return opened.is_ok() ? opened->number : 0;
   }
   // Its answer is in appended[number].
-  void append(std::uint32_t client, std::uint64_t writer, std::uint64_t number, std::uint64_t timeout_ms = 1000) {
+  void append(std::uint32_t client, std::uint64_t writer, std::uint64_t number, std::uint64_t timeout_ms = 1000,
+              std::uint64_t deadline_ns = StreamTable::kNever) {
     objects.sealed.emplace(numbered_id(number), 7);
-    table.append(origin(client), writer, numbered_id(number), {}, timeout_ms,
-                 [this, number](const Result<std::uint64_t>& done) { appended.emplace(number, done.status()); });
+    table.append(
+        origin(client), writer, numbered_id(number), {}, timeout_ms,
+        [this, number](const Result<std::uint64_t>& done) { appended.emplace(number, done.status()); }, deadline_ns);
   }
   // Its answer is in given[reader].
   void ask(std::uint32_t client, std::uint64_t reader, std::optional<std::uint64_t> done = std::nullopt,
@@ -259,6 +261,76 @@ TEST_F(Streams, WhatWasGivenUpBeforeItCameIsNotAppended) {
   EXPECT_EQ(table.append_at_once(origin(1), w, numbered_id(11), {}), 0U);
   EXPECT_TRUE(*table.withdraw(origin(1), w, numbered_id(11))) << "it came before";
   EXPECT_TRUE(exists(11));
+}
+
+TEST_F(Streams, ADaemonThatWasStoppedAppendsNothingThatItsCallerGaveUp) {
+  const std::uint64_t stream = open(1, 2);
+  const std::uint64_t w1 = writer(1, stream);
+  const std::uint64_t w2 = writer(2, stream);
+  const std::uint64_t r = reader(3, stream);
+  append(1, w1, 10);
+  const std::uint64_t deadline_ns = clock.monotonic_ns() + 2'000'000'000;
+  append(1, w1, 11, 1000, deadline_ns);
+  append(2, w2, 12, 60'000);
+  ask(3, r);
+  clock.advance_ms(2000);  // and the first that it gets to know afterwards is that there is room
+  EXPECT_TRUE(table.chunk_done(origin(3), r, 0).is_ok());
+  EXPECT_EQ(code(11), Code::kTimeout);
+  EXPECT_FALSE(exists(11));
+  EXPECT_EQ(code(12), Code::kOk) << "its caller still waits";
+  ask(3, r, 0);
+  ask(3, r, 1, 0);
+  append(1, w1, 13, 1000, deadline_ns);
+  EXPECT_EQ(code(13), Code::kTimeout) << "there is room, but it came too late";
+  EXPECT_FALSE(exists(13));
+  append(1, w1, 14, 0, clock.monotonic_ns() + 1);
+  EXPECT_EQ(code(14), Code::kOk) << "it came in time";
+}
+
+TEST_F(Streams, APutThatComesAfterItsDeadlineLeavesNothing) {
+  const std::uint64_t w = writer(1, open(2));
+  objects.sealed.emplace(numbered_id(10), 7);
+  EXPECT_TRUE(table.check_in_time(origin(1), w, numbered_id(10), clock.monotonic_ns() + 1).is_ok());
+  EXPECT_TRUE(exists(10));
+  EXPECT_EQ(table.check_in_time(origin(2), w, numbered_id(10), clock.monotonic_ns()).code(), Code::kTimeout);
+  EXPECT_TRUE(exists(10)) << "another's writer";
+  EXPECT_EQ(table.check_in_time(origin(1), w, numbered_id(10), clock.monotonic_ns()).code(), Code::kTimeout);
+  EXPECT_FALSE(exists(10));
+}
+
+TEST_F(Streams, WhatWasSealedAndNotAppendedIsDeletedWhenItIsGivenUp) {
+  const std::uint64_t w = writer(1, open(1));
+  append(1, w, 10);
+  objects.sealed.emplace(numbered_id(11), 7);
+  EXPECT_EQ(table.append_at_once(origin(1), w, numbered_id(11), {}), std::nullopt) << "it is full";
+  EXPECT_FALSE(*table.withdraw(origin(1), w, numbered_id(11)));
+  EXPECT_FALSE(exists(11));
+  EXPECT_TRUE(exists(10));
+}
+
+TEST_F(Streams, ASmallChunkBehindALargeOneThatIsGivenUpIsAppended) {
+  const std::uint64_t stream =
+      table.open(1, "session 's'", "x", StreamOpening::kNew, {8, 3, std::nullopt, {"g"}, 100})->number;
+  const std::uint64_t w1 = writer(1, stream);
+  const std::uint64_t w2 = writer(2, stream);
+  const auto sized = [&](std::uint32_t client, std::uint64_t writer, std::uint64_t number, std::uint64_t bytes,
+                         std::uint64_t timeout_ms) {
+    objects.bytes[numbered_id(number)] = bytes;
+    append(client, writer, number, timeout_ms);
+  };
+  sized(1, w1, 10, 60, 1000);
+  sized(1, w1, 11, 50, 1000);
+  sized(2, w2, 12, 20, 9000);
+  EXPECT_FALSE(appended.contains(12));
+  clock.advance_ms(1000);
+  table.answer_overdue(clock.monotonic_ns());
+  EXPECT_EQ(code(11), Code::kTimeout);
+  EXPECT_EQ(code(12), Code::kOk);
+  sized(1, w1, 13, 50, 1000);
+  sized(2, w2, 14, 20, 9000);
+  EXPECT_FALSE(appended.contains(14));
+  EXPECT_FALSE(*table.withdraw(origin(1), w1, numbered_id(13)));
+  EXPECT_EQ(code(14), Code::kOk);
 }
 
 TEST_F(Streams, CapacityInBytesAdmitsAnyChunkToAnEmptyStream) {

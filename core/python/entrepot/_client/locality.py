@@ -158,5 +158,7 @@ def checked_consumers(consumers: int, minimum: int = 1) -> int:
     except TypeError:
         number = -1
     if not minimum <= number <= MAX_CONSUMERS:
-        raise InvalidArgument(f"a number of consumers must be an integer, 1 or more, but got {consumers!r}")
+        raise InvalidArgument(
+            f"a number of consumers must be an integer from 1 to {MAX_CONSUMERS:,}, but got {consumers!r}"
+        )
     return number

@@ -66,7 +66,8 @@ class StreamWriter(WriterContext):
             The chunk's ID. Only a stream that keeps its chunks guarantees that it leads anywhere.
 
         Raises:
-            Timeout: the stream had no room in time. The value was not appended.
+            Timeout: the stream had no room in time. The value was not appended. Or the daemon did not respond: then the
+                message says so if the value may have been appended.
             StreamFailed: another writer died or gave up, or the stream was removed or replaced.
             StreamLost: the daemon was restarted.
             InvalidArgument: this writer was closed, or opened before a fork.

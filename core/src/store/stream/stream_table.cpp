@@ -12,6 +12,12 @@ namespace {
 constexpr std::uint64_t kHeapBytesPerChunk = 256;
 constexpr std::uint64_t kLongestWaitMs = 7 * 24 * 3600 * 1000ULL;
 
+// Hardly ever read: its caller has given up.
+Status late_error() {
+  return {Code::kTimeout, "the request came after its own deadline, because the daemon was stopped or overloaded",
+          true};
+}
+
 }  // namespace
 
 // The upper bits are random, and the lowest 32 are free for counting.
@@ -216,7 +222,7 @@ Status StreamTable::close_writer(const RequestOrigin& origin, std::uint64_t writ
 }
 
 void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
-                         std::uint64_t timeout_ms, AppendDone done) {
+                         std::uint64_t timeout_ms, AppendDone done, std::uint64_t deadline_ns) {
   const Result<End*> looked_up = end_of(origin, writer, true);
   if (!looked_up.is_ok()) return done(looked_up.status());
   End& end = **looked_up;
@@ -237,6 +243,7 @@ void StreamTable::append(const RequestOrigin& origin, std::uint64_t writer, cons
   end.next = next;
   end.appended = false;
   end.append_done = std::move(done);
+  end.append_deadline_ns = deadline_ns;
   end.timeout_ms = timeout_ms;
   end.entry->appends.push_back(writer);
   const std::uint64_t now = parts_.clock.monotonic_ns();
@@ -267,15 +274,24 @@ std::optional<std::uint64_t> StreamTable::append_at_once(const RequestOrigin& or
   return position;
 }
 
+Status StreamTable::check_in_time(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id,
+                                  std::uint64_t deadline_ns) {
+  if (parts_.clock.monotonic_ns() < deadline_ns) return Status::ok();
+  if (end_of(origin, writer, true).is_ok()) delete_unless_chunk(id);
+  return late_error();
+}
+
 Result<bool> StreamTable::withdraw(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id) {
   ASSIGN_OR_RETURN(End* const end, end_of(origin, writer, true));
   if (end->id != id) {
     end->withdrawn = id;
+    delete_unless_chunk(id);
     return false;
   }
   if (end->append_done) {
     refuse_append(*end, Status(Code::kTimeout, "it was withdrawn while it waited for room", true));
     stop_waiting(writer, *end);
+    advance(*end->entry);  // a smaller chunk that waited behind it may have room
   }
   const bool appended = end->appended;
   run_answers();
@@ -355,13 +371,17 @@ std::uint64_t StreamTable::add_chunk(End& writer, const ChunkObjects::Sealed& ob
 void StreamTable::advance(Entry& entry) {
   Stream& stream = entry.stream;
   const Status state = stream.check();
+  const std::uint64_t now = entry.appends.empty() ? 0 : parts_.clock.monotonic_ns();
   while (!entry.appends.empty()) {
     const std::uint64_t number = entry.appends.front();
     End& end = ends_.at(number);
     const std::optional<ChunkObjects::Sealed> object = parts_.objects.find(end.id);
-    if (state.is_ok() && !stream.has_room(object ? object->bytes : 0)) break;
+    const bool is_late = now >= end.append_deadline_ns;
+    if (state.is_ok() && !is_late && !stream.has_room(object ? object->bytes : 0)) break;
     if (!state.is_ok()) {
       refuse_append(end, state);
+    } else if (is_late) {
+      refuse_append(end, late_error());
     } else if (!object || !chunks_.insert(end.id).second) {
       answer(std::move(end.append_done),
              Status(Code::kObjectNotFound, concat("object ", to_hex(end.id),
@@ -430,7 +450,9 @@ void StreamTable::answer_overdue(std::uint64_t now_ns) {
                                        " ms: ", stream.describe_full(), "; read it faster, or wait longer"),
                                 true));
     }
+    const EntryPtr entry = end.entry;
     stop_waiting(number, end);
+    advance(*entry);  // a smaller chunk that waited behind it may have room
   }
   run_answers();
 }

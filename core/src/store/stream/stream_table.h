@@ -9,7 +9,8 @@
 //
 //   asked ──there is room, there is a chunk, the stream is over──▶ answered
 //     └──▶ waiting ──the same──▶ answered
-//             ├──deadline──▶ answered: kTimeout
+//             ├──timeout──▶ answered: kTimeout
+//             ├──there is room, but its caller's deadline has passed──▶ answered: kTimeout
 //             ├──withdrawn, or another request of this end──▶ answered: kTimeout
 //             └──its connection ends──▶ dropped, unanswered
 //
@@ -80,6 +81,7 @@ class StreamTable {
  public:
   static constexpr std::size_t kMaxStreams = 1024;
   static constexpr std::size_t kMaxEndsOfConnection = 1024;
+  static constexpr std::uint64_t kNever = UINT64_MAX;  // no deadline
 
   struct Parts {  // all must outlive it
     const Clock& clock;
@@ -107,13 +109,18 @@ class StreamTable {
                                                   const IdBytes& next = {});
   [[nodiscard]] Status close_writer(const RequestOrigin& origin, std::uint64_t writer, bool aborts,
                                     std::string_view reason);
+  // `deadline_ns`: from then on its caller believes that it was not appended. That is later than its timeout, and matters if
+  // this process did not run in between: then a timeout that has passed is not the first thing that it gets to know.
   void append(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id, const IdBytes& next,
-              std::uint64_t timeout_ms, AppendDone done);
+              std::uint64_t timeout_ms, AppendDone done, std::uint64_t deadline_ns = kNever);
   // The same if it need not wait and is not refused; returns its position, or none and changes nothing.
   [[nodiscard]] std::optional<std::uint64_t> append_at_once(const RequestOrigin& origin, std::uint64_t writer,
                                                             const IdBytes& id, const IdBytes& next);
-  // Whether the writer's latest append was of this object and has succeeded; if it waits, it is ended. If it comes later,
-  // by append_at_once(), it is deleted.
+  // Before append_at_once(). kTimeout: the caller's deadline has passed; the object was deleted.
+  [[nodiscard]] Status check_in_time(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id,
+                                     std::uint64_t deadline_ns);
+  // Whether the writer's latest append was of this object and has succeeded; if it waits, it is ended. An object that is
+  // not appended is deleted, also if it comes later, by append_at_once().
   [[nodiscard]] Result<bool> withdraw(const RequestOrigin& origin, std::uint64_t writer, const IdBytes& id);
 
   // --- readers
@@ -162,11 +169,12 @@ class StreamTable {
     DeadlineHeap<std::uint64_t>::Handle deadline = 0;
     std::uint64_t timeout_ms = 0;  // of the request that waits
     // Writer
-    IdBytes next{};            // under which it is going to seal; all zero: unknown
-    IdBytes id{};              // of its latest append
-    bool appended = false;     // it has succeeded
-    IdBytes withdrawn{};       // must not be appended at once any more: its put was given up
-    AppendDone append_done{};  // while it waits
+    IdBytes next{};                             // under which it is going to seal; all zero: unknown
+    IdBytes id{};                               // of its latest append
+    bool appended = false;                      // it has succeeded
+    IdBytes withdrawn{};                        // must not be appended at once any more: its put was given up
+    AppendDone append_done{};                   // while it waits
+    std::uint64_t append_deadline_ns = kNever;  // of its latest append
     // Reader
     NextDone next_done{};  // while it waits
   };
