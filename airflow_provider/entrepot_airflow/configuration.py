@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from entrepot.errors import InvalidArgument
 from entrepot_io.scopes import folder_scope
-from entrepot_io.settings import Settings, reserve_setting, resolve, switch
+from entrepot_io.settings import Settings, optional_switch, reserve_setting, resolve
 
 POLICY_VARIABLE = "ENTREPOT_POLICY"
 
@@ -36,11 +36,20 @@ def current_settings() -> Settings:
 
 
 def allocates() -> bool:
-    """Return whether tasks' large values may be made in the store; an invalid setting is reported by the task."""
+    """Return whether tasks' large values may be made in the store: as set, else if XComs go through it.
+
+    An invalid setting is reported by the task.
+    """
     try:
-        return switch("allocate", os.environ.get("ENTREPOT_ALLOCATE") or option("allocate") or None)
+        allocate = optional_switch("allocate", os.environ.get("ENTREPOT_ALLOCATE") or option("allocate") or None)
+        return passes_xcoms() if allocate is None else allocate
     except InvalidArgument:
         return True
+
+
+def passes_xcoms() -> bool:
+    """Return whether ``[core] xcom_backend`` is Entrepot's, or derived from it in a module of this package."""
+    return (option("xcom_backend", "core") or "").startswith("entrepot_airflow.")
 
 
 def reserves() -> bool:

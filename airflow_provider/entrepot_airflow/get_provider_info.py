@@ -87,9 +87,8 @@ def get_provider_info() -> dict[str, Any]:
                     ),
                     "allocate": option(
                         "Whether NumPy and Arrow make tasks' large values in the store, so that passing them on copies "
-                        "nothing.",
-                        example="True",
-                        default="False",
+                        "nothing. Unset: yes, if XComs go through the store.",
+                        example="False",
                         kind="boolean",
                     ),
                     "reserve": option(

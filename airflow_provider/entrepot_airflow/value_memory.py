@@ -9,7 +9,7 @@ from entrepot.errors import StoreUnavailable
 from entrepot_io.connections import make_values_in_store
 from entrepot_io.plain_log import plain_logger
 
-from entrepot_airflow.configuration import current_settings, default_scope
+from entrepot_airflow.configuration import allocates, current_settings, default_scope
 
 log = plain_logger(__name__)
 
@@ -22,10 +22,10 @@ def on_task_instance_running(previous_state: Any, task_instance: Any) -> None:
         InvalidArgument: the setting is neither true nor false.
     """
     settings = current_settings()
-    if not settings.allocate:
+    if not allocates():
         return
     try:
-        make_values_in_store(settings.address, settings.scope or default_scope())
+        make_values_in_store(settings.allocate, settings.address, settings.scope or default_scope())
     except StoreUnavailable as error:
-        # The task may pass nothing on; if it does, that fails with the same reason.
+        # Set, but without effect: the task may pass nothing on; if it does, that fails with the same reason.
         log.warning("Entrepot: the task's values are made in its own memory: %s", error)

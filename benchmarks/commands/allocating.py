@@ -3,8 +3,9 @@
     python -m benchmarks.commands.allocating
 
 Makes a value and puts it, in ordinary memory and in the store's (``Store.allocating``), interleaved in one process, on
-a store of its own. Times are medians; only ratios within one run are meaningful. A copy of the value within the process
-is the limit of a put that copies.
+a store of its own. Then arithmetic whose results are never put, which must not become slower either. Times are
+medians; only ratios within one run are meaningful. A copy of the value within the process is the limit of a put that
+copies.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from benchmarks.commands.checkpoints import own_store
 MIB = 1 << 20
 ROUNDS = 9
 SIZES = (2, 16, 128, 1024)
+UNPUT_SIZES = (2, 3, 4, 16, 64, 256)
+UNPUT_BYTES = 1 << 30  # of results in each round
 
 
 def makers(mib: int) -> dict[str, Callable[[], Any]]:
@@ -60,6 +63,31 @@ def measure_one(store: entrepot.Store, make: Callable[[], Any]) -> dict[str, tup
         where: (statistics.median(make for make, _ in times), statistics.median(put for _, put in times))
         for where, times in taken.items()
     }
+
+
+def arithmetic_seconds(mib: int) -> float:
+    """Time of an operation on arrays of a size, whose results are dropped at once."""
+    first, second = np.ones(mib * MIB // 8), np.ones(mib * MIB // 8)
+    times = max(2, UNPUT_BYTES // (3 * mib * MIB))
+    begin = time.perf_counter()
+    for _ in range(times):
+        np.sqrt(first * second + second)
+    return (time.perf_counter() - begin) / times
+
+
+def measure_unput(store: entrepot.Store) -> None:
+    """Print a line for each size."""
+    print("values that are never put, medians in ms")
+    print(f"{'value':18} {'process':>9} {'store':>9} {'ratio':>6}")
+    for mib in UNPUT_SIZES:
+        times: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(ROUNDS):
+            for in_store, seconds in times.items():
+                with store.allocating() if in_store else nullcontext():
+                    seconds.append(arithmetic_seconds(mib))
+        process, in_store = statistics.median(times[False]), statistics.median(times[True])
+        line = f"{1e3 * process:9.2f} {1e3 * in_store:9.2f} {in_store / process:6.2f}"
+        print(f"{f'numpy {mib} MiB':18} {line}", flush=True)
 
 
 def copy_seconds(mib: int) -> float:
@@ -94,6 +122,7 @@ def main() -> int:
         own_store(Path(folder, "store"), 6 << 10, "--spill-path", "none") as store,
     ):
         measure(store)
+        measure_unput(store)
     return 0
 
 

@@ -3,8 +3,8 @@
 Task 1 makes a table of int64 columns (or of strings: ``--columns``), task 2 replaces one of its eight columns, task 3
 sums all of them; the sum is checked. Airflow, Dagster and Kedro run it as in the flights example, with Entrepot and
 with transports of their own. With Entrepot, it runs with values made in ordinary memory and in the store
-(``ENTREPOT_ALLOCATE=1``), each once in a store started a moment ago, and once more after the first run's values are
-deleted.
+(``ENTREPOT_ALLOCATE`` 0 and 1), each once in a store started a moment ago, and once more after the first run's values
+are deleted.
 
 *Sharing* is the time in the orchestrator's save and load calls, *peak* the memory of all processes and the store. A
 run with a table of 1 MiB precedes: what its peak was is what the orchestrator, the tasks' processes and their libraries

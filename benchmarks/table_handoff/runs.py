@@ -39,7 +39,7 @@ def runner(config: RunConfig, orchestrator: str, transports: Sequence[Transport]
     The function takes the transport and the table's MiB. It raises ``DemoError`` if the run fails, and ``ValueError``
     if the last task's number is wrong.
     """
-    variables = {ALLOCATE_VARIABLE: "1"} if allocate else {}
+    variables = {ALLOCATE_VARIABLE: "1" if allocate else "0"}
     if orchestrator != "airflow":
         command = {"dagster": _dagster_command, "kedro": _kedro_command}[orchestrator]
         yield lambda transport, mib: _checked(mib, _run_command(config, transport, mib, variables, command))

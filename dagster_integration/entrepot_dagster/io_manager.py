@@ -80,7 +80,8 @@ class EntrepotIOManager(ConfigurableIOManager):
     )
     allocate: Any = Field(
         default=None,
-        description="Whether NumPy and Arrow make steps' large values in the store; unset: ENTREPOT_ALLOCATE, else no.",
+        description="Whether NumPy and Arrow make steps' large values in the store; unset: ENTREPOT_ALLOCATE, "
+        "else yes.",
     )
     reserve: str | None = Field(
         default=None,
@@ -127,17 +128,18 @@ class EntrepotIOManager(ConfigurableIOManager):
             find_policy(self.policy)
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        """Store the instance and check the policy; the store is connected to with the first value.
+        """Store the instance, check the policy and prepare the store, unless it cannot be reached now.
 
         Raises:
             PolicyError: the policy is invalid or, before a run's first step, its targets are not writable.
-            StoreUnavailable: values are to be made in the store (``allocate``), and it cannot be reached.
+            StoreUnavailable: ``allocate`` is set to True, and the store cannot be reached.
         """
         self._instance = context.instance
         self._step_policy = None
         settings = self._settings()
-        if settings.allocate:
-            make_values_in_store(settings.address, settings.scope or default_scope(self._instance))
+        if settings.allocate is not False:
+            scope = settings.scope or default_scope(self._instance)
+            make_values_in_store(settings.allocate, settings.address, scope)
         binding = self.policy_binding()
         if binding is not None and context.run is not None and self._instance is not None:
             from entrepot_dagster.policy.policy_runtime import check_targets, register_run

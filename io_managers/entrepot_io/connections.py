@@ -16,12 +16,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from entrepot.errors import EntrepotError
+
+from entrepot_io.plain_log import plain_logger
 from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
 
 if TYPE_CHECKING:
     from entrepot import Allocating, Durable, Store
 
 PickleRule = tuple[bool | None, Callable[[str], bool] | None]
+
+log = plain_logger(__name__)
 
 _lock = threading.Lock()
 # Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, ENTREPOT_OBJECT_STRINGS, storage options.
@@ -179,22 +184,32 @@ def _connect(
     )
 
 
-def make_values_in_store(address: str | None, scope: str) -> None:
+def make_values_in_store(allocate: bool | None, address: str | None, scope: str) -> None:
     """Let NumPy and Arrow make large values in the store (``Store.allocating``), in this process, until ``close_all``.
 
     Does nothing if that is so already.
 
     Args:
+        allocate: the setting. ``None``: not set, and then a store that cannot be used is no error here: the task may
+            pass nothing on, and if it does, that fails with the same reason. Nor are libraries' releases warned of.
         address, scope: as for :func:`scope_store`.
 
     Raises:
-        StoreUnavailable: nothing answers at that address.
+        StoreUnavailable: it is set, and nothing answers at that address.
     """
     global _allocating
-    store = scope_store(address, scope)
+    if allocate is False:
+        return
+    try:
+        store = scope_store(address, scope)
+    except EntrepotError as error:
+        if allocate:
+            raise
+        log.debug("Entrepot: values are made in the process's own memory: %s", error)
+        return
     with _lock:
         if _allocating is None or _allocating[0] is not store:
-            former, _allocating = _allocating, (store, store.allocating())
+            former, _allocating = _allocating, (store, store.allocating(warn=bool(allocate)))
             if former is not None:
                 former[1].stop()
             _allocating[1].start()

@@ -32,8 +32,8 @@ class Settings:
         copy: how values are read: ``"never"`` (read-only), ``"on_write"`` or ``"always"``. ``ENTREPOT_COPY``.
         inline_below: bytes of plain JSON below which a value stays in the orchestrator, if that has a place for it;
             default 4096. ``ENTREPOT_INLINE_BELOW``.
-        allocate: whether NumPy and Arrow make tasks' large values in the store (``Store.allocating``); default no.
-            ``ENTREPOT_ALLOCATE``.
+        allocate: whether NumPy and Arrow make tasks' large values in the store (``Store.allocating``); ``None``, the
+            default: yes, if the store can be reached when a task begins. ``ENTREPOT_ALLOCATE``.
         reserve: what a task reserves in the store before it runs: bytes, ``"measured"`` (what it stored in earlier
             runs), or ``None``: nothing (``"off"``, the default). ``ENTREPOT_RESERVE``.
         reserve_timeout: seconds that a task waits for that; default 10 min. ``ENTREPOT_RESERVE_TIMEOUT``.
@@ -44,7 +44,7 @@ class Settings:
     session_ttl: float
     copy: CopyMode
     inline_below: int
-    allocate: bool = False
+    allocate: bool | None = None
     reserve: str | int | None = None
     reserve_timeout: float = DEFAULT_RESERVE_SECONDS
 
@@ -90,7 +90,7 @@ def resolve(
         session_ttl=parse_ttl(find("session_ttl", session_ttl)),
         copy=copy_mode(text("copy", copy)),
         inline_below=_bytes("inline_below", find("inline_below", inline_below)),
-        allocate=switch("allocate", find("allocate", allocate)),
+        allocate=optional_switch("allocate", find("allocate", allocate)),
         reserve=reserve_setting(find("reserve", reserve)),
         reserve_timeout=_seconds("reserve_timeout", find("reserve_timeout", reserve_timeout)),
     )
@@ -168,3 +168,12 @@ def switch(name: str, value: str | float | None) -> bool:
     if text in ("0", "false", "no", "off"):
         return False
     raise InvalidArgument(f"{name} must be true or false, not {value!r}")
+
+
+def optional_switch(name: str, value: str | float | None) -> bool | None:
+    """Read a setting that is on, off or not set: ``None``.
+
+    Raises:
+        InvalidArgument: it is neither true nor false.
+    """
+    return None if value is None else switch(name, value)

@@ -58,7 +58,7 @@ def prepare_store(node: Node) -> None:
 
     Raises:
         InvalidArgument: a setting is malformed.
-        StoreUnavailable: values are to be made in the store, and it cannot be reached.
+        StoreUnavailable: values are to be made in the store because that is set, and it cannot be reached.
     """
     if "entrepot_kedro.dataset" not in sys.modules:  # then no dataset is in the store
         return
@@ -72,8 +72,8 @@ def prepare_store(node: Node) -> None:
         from entrepot_kedro.node_reservations import begin_node
 
         begin_node(node, settings)
-    if settings.allocate:
-        connections.make_values_in_store(settings.address, settings.scope or default_scope())
+    if settings.allocate is not False:
+        connections.make_values_in_store(settings.allocate, settings.address, settings.scope or default_scope())
 
 
 class EntrepotHooks:

@@ -288,6 +288,61 @@ def test_an_untested_release_is_left_alone_with_one_warning(
     assert done.returncode == 0, done.stderr
 
 
+def test_an_untested_release_is_warned_of_if_somebody_wants_to_know(
+    python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = python(
+        """
+        import warnings
+        import numpy as np
+        np.__version__ = "99.0.1"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with store.allocating(warn=False):
+                np.arange(500_000)
+            assert caught == []
+            with store.allocating(warn=False), store.allocating():
+                pass
+            assert ["99.0.1" in str(w.message) for w in caught] == [True], caught
+        """
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_other_threads_run_while_a_value_waits_for_memory(
+    python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = python(
+        """
+        import os, signal, threading, time
+        import numpy as np
+        beats, over = [], threading.Event()
+        def beat():
+            while not over.is_set():
+                beats.append(time.monotonic())
+                time.sleep(0.001)
+        thread = threading.Thread(target=beat)
+        with store.allocating():
+            np.arange(500_000)
+            thread.start()
+            pid = store.status()["pid"]
+            os.kill(pid, signal.SIGSTOP)  # the wait for a lease takes 0.1 s
+            try:
+                began = time.monotonic()
+                arrays = [np.empty(16 << 20), np.empty(16 << 20)]
+                ended = time.monotonic()
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            over.set()
+            thread.join()
+        during = sum(began < each < ended for each in beats)
+        assert ended - began > 0.05, ended - began
+        assert during > 5, (during, ended - began)
+        """
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_stopped_daemon_does_not_hold_up_arithmetic(store: entrepot.Store) -> None:
     pid = store.status()["pid"]
     with store.allocating():

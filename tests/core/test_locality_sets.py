@@ -70,7 +70,7 @@ def test_the_default_set_of_a_session_can_be_described(small: entrepot.Store) ->
         ({"policy": "fifo"}, "policy must be one of 'data_aware', 'lru', 'mru'"),
         ({"priority": 9}, "from -8 to 8, but got 9"),
         ({"priority": "high"}, "from -8 to 8, but got 'high'"),
-        ({"consumers": 0}, "1 or more, but got 0"),
+        ({"consumers": 0}, "from 1 to 4,294,967,295, but got 0"),
         ({"lifetime": "consumers"}, "needs the number of consumers"),
         ({"lifetime": "forever", "consumers": 2}, "has no number of consumers"),
     ],

@@ -393,15 +393,16 @@ def larger(large: Any) -> Any:
     return np.concatenate([large, large])
 
 
-@pytest.mark.parametrize("setting", ["argument", "variable", "none"])
-def test_values_are_made_in_the_store_if_asked_for(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if setting == "variable":
-        monkeypatch.setenv("ENTREPOT_ALLOCATE", "1")
-    manager = EntrepotIOManager(allocate=True) if setting == "argument" else EntrepotIOManager()
+@pytest.mark.parametrize("setting", ["argument", "variable", "none", "argument off", "variable off"])
+def test_values_are_made_in_the_store_unless_that_is_off(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if setting.startswith("variable"):
+        monkeypatch.setenv("ENTREPOT_ALLOCATE", "0" if setting.endswith("off") else "1")
+    argument = not setting.endswith("off") if setting.startswith("argument") else None
+    manager = EntrepotIOManager(allocate=argument)
     instance = DagsterInstance.ephemeral()
     result, sealed = until_nothing_is_refused(
         lambda: materialize([large, larger], resources={"io_manager": manager}, instance=instance)
     )
-    assert sealed == (0 if setting == "none" else 2)
+    assert sealed == (0 if setting.endswith("off") else 2)
     np.testing.assert_array_equal(result.asset_value("larger"), np.tile(np.arange(500_000), 2))
     close_all()

@@ -38,6 +38,7 @@ from entrepot_io.connections import close_all, scope_store
 ROWS = 200_000  # 1.6 MB
 FILLER = 1 << 20  # of which no more fits into a full store
 WAIT_SECONDS = 0.2  # for room, instead of 30
+FILLER_WAIT_SECONDS = 3.0
 ANOTHER_VERSION, AWAY, FULL = STATES = ("another version", "away", "full")
 UNREADABLE = STATES[:2]
 ERRORS: dict[str, type[EntrepotError]] = {
@@ -107,7 +108,9 @@ class StoreInStates:
             self._monkeypatch.setenv("ENTREPOT_ADDRESS", f"unix://{self._folder}/nobody.sock")
         else:
             self._filler = entrepot.connect(self._address, scope="filler")
-            with suppress(StoreFull):
+            with self._monkeypatch.context() as patched, suppress(StoreFull):
+                # A busy daemon refuses sooner what it has only not made room for yet.
+                patched.setattr(objects, "PUT_WAIT_SECONDS", FILLER_WAIT_SECONDS)
                 while True:
                     self._filler.put(bytes(FILLER))
 

@@ -16,9 +16,9 @@ def test_allocate_is_a_switch(monkeypatch: pytest.MonkeyPatch, text: str, expect
     assert resolve(allocate=not expected).allocate is not expected
 
 
-def test_allocate_is_off_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocate_may_be_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENTREPOT_ALLOCATE", raising=False)
-    assert resolve().allocate is False
+    assert resolve().allocate is None
     assert resolve(lookup_option={"allocate": "true"}.get).allocate is True
 
 

@@ -303,8 +303,8 @@ def test_writing_returns_the_size_of_a_small_value() -> None:
     assert info.nbytes == 80
 
 
-@pytest.mark.parametrize("setting", ["1", "0"])
-def test_nodes_make_values_in_the_store_if_asked_for(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("setting", ["1", "", "0"])
+def test_nodes_make_values_in_the_store_unless_that_is_off(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_ALLOCATE", setting)
     hooks = _create_hook_manager()
     hooks.register(EntrepotHooks())
@@ -316,5 +316,5 @@ def test_nodes_make_values_in_the_store_if_asked_for(setting: str, monkeypatch: 
     )
     catalog = DataCatalog.from_config(catalog_config(CATALOG))
     _, sealed = until_nothing_is_refused(lambda: SequentialRunner().run(job, catalog, hooks))
-    assert sealed == (2 if setting == "1" else 0)
+    assert sealed == (0 if setting == "0" else 2)
     np.testing.assert_array_equal(catalog["second"].load(), np.tile(np.arange(500_000), 2))

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "bindings/allocating.h"
+#include "bindings/gil.h"
 #include "client/value_memory.h"
 
 namespace entrepot::bindings {
@@ -32,15 +33,25 @@ constexpr const char* kHandlerCapsule = "mem_handler";
 
 DataMemoryAllocator original;  // set once, before the handler is installed
 
+// A store that has to make the memory first takes seconds for it, and other threads (of a heartbeat, a thread pool, a
+// web server) must run meanwhile. NumPy's own functions let them run while they compute, so giving the GIL away once
+// more for an array of this size costs nothing that shows.
+void* allocate_in_store(std::size_t bytes, bool zeroed) {
+  if (bytes < kMinValueBytes || !ValueMemory::instance().is_active()) return nullptr;
+  if (PyGILState_Check() == 0) return ValueMemory::instance().allocate(bytes, zeroed);
+  const GilReleased released;
+  return ValueMemory::instance().allocate(bytes, zeroed);
+}
+
 void* allocate(void* /*context*/, std::size_t bytes) {
-  if (void* const data = ValueMemory::instance().allocate(bytes, false)) return data;
+  if (void* const data = allocate_in_store(bytes, false)) return data;
   return original.malloc(original.context, bytes);
 }
 
 void* allocate_zeroed(void* /*context*/, std::size_t count, std::size_t bytes) {
   std::size_t total = 0;
   if (!__builtin_mul_overflow(count, bytes, &total)) {
-    if (void* const data = ValueMemory::instance().allocate(total, true)) return data;
+    if (void* const data = allocate_in_store(total, true)) return data;
   }
   return original.calloc(original.context, count, bytes);
 }
@@ -49,12 +60,14 @@ void release(void* /*context*/, void* data, std::size_t bytes) {
   if (!ValueMemory::instance().free(data)) original.free(original.context, data, bytes);
 }
 
-void* reallocate(void* context, void* data, std::size_t bytes) {
+void* reallocate(void* /*context*/, void* data, std::size_t bytes) {
   ValueMemory& memory = ValueMemory::instance();
   const auto before = memory.bytes_at(data);
   if (!before) return original.realloc(original.context, data, bytes);
   if (memory.resize(data, bytes)) return data;
-  void* const moved = allocate(context, bytes);
+  // With the GIL: no other thread may write to the array between the copy and NumPy's use of its new place.
+  void* moved = memory.allocate(bytes, false);
+  if (moved == nullptr) moved = original.malloc(original.context, bytes);
   if (moved == nullptr) return nullptr;
   std::memcpy(moved, data, std::min<std::size_t>(*before, bytes));
   static_cast<void>(memory.free(data));

@@ -11,7 +11,6 @@ namespace entrepot {
 namespace {
 
 constexpr int kGetTries = 64;
-constexpr std::uint16_t kDeleteGenerationsSinceMinor = 8;
 constexpr std::uint32_t kAskAgainMs = 2'000;  // whether there is a gateway
 
 }  // namespace
@@ -229,14 +228,6 @@ Result<std::vector<std::uint8_t>> Client::remove(std::span<const IdBytes> ids, c
 Result<std::vector<std::uint8_t>> Client::remove_generations(std::span<const ObjectGeneration> objects,
                                                              const Interrupt& interrupt,
                                                              std::optional<os::Deadline> deadline) {
-  RETURN_IF_ERROR(connection());
-  const std::shared_ptr<Connection> connected = current_connection();
-  if (connected && !connected->broken() && connected->protocol_minor() < kDeleteGenerationsSinceMinor) {
-    return Status(Code::kVersionMismatch,
-                  concat("this store's daemon speaks protocol ", kProtocolMajor, ".", connected->protocol_minor(),
-                         ", and deletes exactly one generation of an object only from ", kProtocolMajor, ".",
-                         kDeleteGenerationsSinceMinor, " on: run 'entrepot upgrade'"));
-  }
   std::vector<std::uint8_t> deleted;
   for (std::size_t done = 0; done < objects.size(); done += kMaxBatch) {
     const auto part = objects.subspan(done, std::min<std::size_t>(kMaxBatch, objects.size() - done));

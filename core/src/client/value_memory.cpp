@@ -51,7 +51,7 @@ void ValueMemory::deactivate(std::uint64_t number) {
 }
 
 std::shared_ptr<Client> ValueMemory::active_client() {
-  if (!is_active_.load(std::memory_order_relaxed)) return nullptr;
+  if (!is_active()) return nullptr;
   const std::lock_guard lock(mutex_);
   if (active_.empty() || allocations_.size() >= kMaxAllocations) return nullptr;
   return active_.back().second.lock();

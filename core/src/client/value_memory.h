@@ -54,8 +54,10 @@ class ValueMemory : public ForkWatcher {
   // While a client is active, allocate() takes memory from the last one activated. Returns a number for deactivate().
   [[nodiscard]] std::uint64_t activate(const std::shared_ptr<Client>& client);
   void deactivate(std::uint64_t number);
+  [[nodiscard]] bool is_active() const { return is_active_.load(std::memory_order_relaxed); }
 
-  // Returns memory at the start of a page, or null, if the store has none for it: use other memory. Never waits for long.
+  // Returns memory at the start of a page, or null, if the store has none for it: use other memory. May wait
+  // for as long as the store takes to make it: seconds for each GiB.
   [[nodiscard]] std::byte* allocate(std::uint64_t bytes, bool zeroed);
   // Bytes allocated at exactly this address. nullopt: not by allocate().
   [[nodiscard]] std::optional<std::uint64_t> bytes_at(const void* address) const;

@@ -22,6 +22,8 @@ PYARROW_VERSIONS = ((20, 0), (26, 0))
 
 _lock = threading.Lock()
 _installed: dict[str, bool] = {}  # guarded by _lock; whether a library takes memory from the store, by name
+_untested: dict[str, str] = {}  # guarded by _lock; what is still to be said of releases that were not tested, by name
+_warns = False  # guarded by _lock; whether somebody wants to know of them
 
 
 class Allocating:
@@ -34,6 +36,7 @@ class Allocating:
     Args:
         client: the store's client.
         entered: what ``with`` returns.
+        warn: whether to warn of a library's release that was not tested.
 
     >>> import entrepot
     >>> import numpy as np
@@ -43,11 +46,12 @@ class Allocating:
     >>> oid = store.put(made)  # seals it where it is
     """
 
-    __slots__ = ("_client", "_entered", "_number", "_stopped")
+    __slots__ = ("_client", "_entered", "_number", "_stopped", "_warn")
 
-    def __init__(self, client: _core.Client, entered: Any) -> None:
+    def __init__(self, client: _core.Client, entered: Any, *, warn: bool = True) -> None:
         self._client = client
         self._entered = entered
+        self._warn = warn
         self._number: int | None = None
         self._stopped = False
 
@@ -57,11 +61,19 @@ class Allocating:
         Raises:
             InvalidArgument: it was started before.
             StoreUnavailable: the store is closed.
+
+        Warns:
+            RuntimeWarning: once per library, if its release was not tested, unless that is not wanted.
         """
+        global _warns
         if self._number is not None or self._stopped:
             raise InvalidArgument("this was started before: call store.allocating() again")
         for library, install in _LIBRARIES.items():
             _install_when_imported(library, install)
+        if self._warn:
+            with _lock:
+                _warns = True
+            _warn_of_untested()
         self._number = _core.start_allocating(self._client)
 
     def stop(self) -> None:
@@ -94,18 +106,26 @@ def _install_when_imported(library: str, install: Callable[[ModuleType], bool]) 
 
 
 def _is_tested(module: ModuleType, versions: tuple[tuple[int, int], tuple[int, int]]) -> bool:
-    """Whether a library's release is between those tested; warns, once per process, if it is newer."""
+    """Whether a library's release is between those tested; if not, that is noted. Requires _lock."""
     release = tuple(int(part) for part in module.__version__.split(".")[:2])
     first, last = versions
     if first <= release <= last:
         return True
-    warnings.warn(
+    _untested[module.__name__] = (
         f"store.allocating() was tested with {module.__name__} {first[0]}.{first[1]} to {last[0]}.{last[1]}, not with "
-        f"{module.__version__}: its values are made in memory of the process, and copied into the store by put",
-        RuntimeWarning,
-        stacklevel=2,
+        f"{module.__version__}: its values are made in memory of the process, and copied into the store by put"
     )
     return False
+
+
+def _warn_of_untested() -> None:
+    """Warn, once per process and library, if somebody wants to know."""
+    with _lock:
+        messages = list(_untested.values()) if _warns else []
+        if messages:
+            _untested.clear()
+    for message in messages:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _install_numpy(numpy: ModuleType) -> bool:
@@ -167,3 +187,4 @@ class _InstallingLoader:
         with _lock:
             if module.__name__ not in _installed:
                 _installed[module.__name__] = _LIBRARIES[module.__name__](module)
+        _warn_of_untested()

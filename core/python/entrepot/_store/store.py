@@ -1335,18 +1335,21 @@ class Store:
 
     # --- the store
 
-    def allocating(self) -> Allocating:
+    def allocating(self, *, warn: bool = True) -> Allocating:
         """Let NumPy and Arrow make large values in the store's memory, so that ``put`` seals them without a copy.
 
         For a ``with`` block, or from ``start()`` to ``stop()`` of what is returned. It concerns all threads of the
-        process, and arrays of 1 MiB or more; pandas and others that build on NumPy and Arrow are included. What does
+        process, and arrays of 2 MiB or more; pandas and others that build on NumPy and Arrow are included. What does
         not fit, or is made by other means, is copied by ``put`` as usual. A value may be written to after its put: the
         pages that are written become the process's own, and the stored bytes stay as they are.
+
+        Args:
+            warn: False: a release of NumPy or pyarrow that was not tested is left alone without a warning.
 
         Warns:
             RuntimeWarning: once per library, if its release was not tested; its values are copied, as without this.
         """
-        return Allocating(self._session.raw(), self)
+        return Allocating(self._session.raw(), self, warn=warn)
 
     def reserve(self, size: SupportsIndex | str, *, timeout: float | None = 60) -> Reservation:
         """Wait until the store has room for what this process is going to put, and keep that room for it.
