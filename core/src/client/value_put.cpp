@@ -14,9 +14,9 @@ namespace {
 // A daemon that does not answer at once is busy or stopped: plain memory is better than waiting.
 constexpr std::uint32_t kLeaseAnswerMs = 100;
 constexpr std::uint32_t kLeaseWaitMs = 100;
-// While the daemon is provisioning, twice what memory costs that a host has to provide first: plain memory costs that
-// as well, and the copy at the put in addition.
-constexpr std::uint64_t kProvisioningMsPerGiB = 5'000;
+// While the daemon is provisioning, four times what memory costs that a host has to provide first, because others may
+// use the processors as well. Plain memory costs the same, and the copy at the put in addition.
+constexpr std::uint64_t kProvisioningMsPerGiB = 10'000;
 constexpr std::uint64_t kValueShare = 2;  // at most half of the store
 // After a refusal, the store is not asked again for a while, and for twice as long after each further one.
 constexpr std::uint64_t kFirstBackOffNs = 250'000'000;
