@@ -6,8 +6,9 @@ Registered by the entry point ``kedro.project_commands``, so it is there in ever
 from __future__ import annotations
 
 import os
+import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,22 +35,24 @@ def entrepot_commands() -> None:
 @entrepot_commands.command()
 @click.pass_obj
 def status(metadata: Any) -> None:
-    """List the project's sessions: of runs that failed or are running, and its own."""
+    """List the project's sessions: of runs that failed or are running, its own, and those that you have named."""
+    from entrepot.garbage import unused_sessions
+    from entrepot.phrases import count_of, human_bytes
+
     with _errors():
         store = _project_store(metadata)
-        ended = _ended_sessions(store)
+        unused = unused_sessions(store, store.scope)
         click.echo(f"scope {store.scope} in the store of host {store.host} ({store.address})")
         infos = [info for info in store.sessions() if info.scope == store.scope and info.objects]
         if not infos:
             click.echo("nothing is stored")
         for info in sorted(infos, key=lambda each: each.idle_seconds):
-            state = "of the project" if not info.session else "ended" if info.session in ended else "in use"
-            names = sorted(name for each in store.list(session=info.session) for name in each.names)
+            objects = store.list(session=info.session)
             click.echo(
-                f"{info.session or '(no run)'}: {state}, {info.objects} objects, {_size(info.nbytes)}, last used "
-                f"{_age(info.idle_seconds)} ago"
+                f"{info.session or '(no run)'}: {_state(info.session, unused)}, {count_of(len(objects), 'object')}, "
+                f"{human_bytes(sum(each.nbytes for each in objects))}, last used {_age(info.idle_seconds)} ago"
             )
-            for name in names:
+            for name in sorted(name for each in objects for name in each.names):
                 click.echo(f"  {name.removeprefix('dataset:')}")
 
 
@@ -67,9 +70,11 @@ def gc(metadata: Any, older_than: str, dry_run: bool) -> None:
     with _errors():
         seconds = 0.0 if older_than == "0s" else parse_ttl(older_than)
         store = _project_store(metadata)
-        for session, last_used in _ended_sessions(store).items():
-            if time.time() - last_used / NANOSECONDS < seconds:
-                continue
+        before = (time.time() - seconds) * NANOSECONDS
+        sessions = {name: last_used for name, last_used in _ended_sessions(store).items() if last_used <= before}
+        if not sessions:
+            click.echo("nothing to remove")
+        for session, last_used in sessions.items():
             reason = "" if dry_run else remove_session(store, store.scope, session, last_used)
             outcome = f"kept, {reason}:" if reason else "would remove" if dry_run else "removed"
             click.echo(f"{outcome} {session}, last used {_age(time.time() - last_used / NANOSECONDS)} ago")
@@ -81,7 +86,8 @@ def gc(metadata: Any, older_than: str, dry_run: bool) -> None:
 @click.option("--dataset", help="save only this dataset; default: the whole session")
 @click.pass_obj
 def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None) -> None:
-    """Save what a run has stored at URL, a folder or an URL of fsspec: `entrepot load` brings it back."""
+    """Save what a run has stored at URL, a folder or an URL of fsspec, and print the command that brings it back."""
+    from entrepot.phrases import count_of, human_bytes
     from entrepot_io.keys import kedro_key, object_name
 
     with _errors():
@@ -89,7 +95,11 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
         source = store.session(_chosen(store, session))
         what = source if dataset is None else source.resolve(object_name(kedro_key(dataset)))
         report = source.save(what, url)
-        click.echo(f"saved {source.session_name} at {url}: {report.objects} objects, {_size(report.nbytes)}")
+        objects = count_of(report.objects, "object")
+        click.echo(f"saved {source.session_name} at {url}: {objects}, {human_bytes(report.nbytes)}")
+        # Datasets are found by IDs that are derived from scope and session, so they are needed where they were.
+        where = shlex.join(["--scope", store.scope, "--session", source.session_name])
+        click.echo(f"to bring it back: entrepot load {shlex.quote(url)} {where}")
 
 
 @entrepot_commands.command()
@@ -123,6 +133,14 @@ def _project_store(metadata: Any) -> Store:
 
     settings = resolve()
     return scope_store(settings.address, settings.scope or folder_scope("kedro", Path(metadata.project_path)))
+
+
+def _state(session: str, unused: Container[str]) -> str:
+    if not session:
+        return "of the project"
+    if session not in unused:
+        return "in use"
+    return "ended" if session.startswith(f"{GROUP}/") else "named, not in use"
 
 
 def _ended_sessions(store: Store) -> dict[str, int]:
@@ -159,12 +177,6 @@ def _errors() -> Iterator[None]:
         yield
     except EntrepotError as error:
         raise click.ClickException(str(error)) from error
-
-
-def _size(nbytes: int) -> str:
-    from entrepot.phrases import human_bytes
-
-    return human_bytes(nbytes)
 
 
 def _age(seconds: float) -> str:

@@ -80,14 +80,16 @@ def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
             if not saved_objects:
                 continue
             nodes = nodes_to_run(pipeline, catalog, datasets)
+            existing = _existing_outputs(pipeline.from_nodes(*nodes), catalog, datasets)
         except (EntrepotError, DatasetError) as error:
             logger.warning("Entrepot: cannot list the values that this run saved: %s", error)
             continue
         logger.warning(
             "Entrepot: the values that this run computed (%s) are kept. To continue, run the same command with "
-            '--only-missing-outputs, or with ENTREPOT_SESSION=%s and --from-nodes "%s"; to drop them: '
+            '--only-missing-outputs%s, or with ENTREPOT_SESSION=%s and --from-nodes "%s"; to drop them: '
             "entrepot sessions rm %s",
             human_bytes(sum(entry.nbytes for entry in saved_objects)),
+            f" (which leaves as it is what exists already: {', '.join(existing)})" if existing else "",
             shlex.quote(location.session),
             ",".join(nodes),
             shlex.quote(location.session),
@@ -163,6 +165,13 @@ def _is_persistent(name: str, catalog: Any, run_datasets: Mapping[str, StoredDat
 
 
 # --- internal
+
+
+def _existing_outputs(pipeline: Pipeline, catalog: Any, run_datasets: Mapping[str, StoredDataset]) -> list[str]:
+    """Return the outputs of a pipeline that outlive runs and are in the store, perhaps from an earlier run."""
+    outputs = pipeline.all_outputs() - run_datasets.keys()
+    datasets = stored_datasets(catalog, pipeline, pipeline)
+    return [name for name, dataset in datasets.items() if name in outputs and dataset.exists()]
 
 
 def _saved_objects(location: SessionLocation) -> list[raw_objects.ObjectEntry]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import entrepot
 import pytest
-from kedro_projects import kedro, write_project
+from entrepot.phrases import human_bytes
+from entrepot_io.scopes import folder_scope
+from kedro_projects import execute, kedro, write_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
@@ -266,7 +270,7 @@ def test_resuming_by_the_command(project: Path, daemon: Any, tmp_path: Path) -> 
     assert {"  frame", "  model", "  producer"} <= set(status.splitlines())
     checkpoint = tmp_path / "checkpoint"
     saved = kedro_entrepot(project, daemon.address, "checkpoint", str(checkpoint), "--dataset", "model")
-    assert re.search(rf"^saved kedro/\S+ at {checkpoint}: 1 objects, \d.* \w*B$", saved, re.MULTILINE), saved
+    assert re.search(rf"^saved kedro/\S+ at {checkpoint}: 1 object, \d.* \w*B$", saved, re.MULTILINE), saved
     assert checkpoint.is_dir()
     assert "going on in session kedro/" in kedro_entrepot(project, daemon.address, "resume")
     producer, consumer = read_report(project)["processes"]
@@ -274,11 +278,37 @@ def test_resuming_by_the_command(project: Path, daemon: Any, tmp_path: Path) -> 
     assert "nothing is stored" in kedro_entrepot(project, daemon.address, "status")
 
 
+def test_a_checkpoint_is_brought_back_by_the_command_that_is_printed(
+    project: Path, daemon: Any, tmp_path: Path
+) -> None:
+    assert kedro_run(project, daemon.address, FAIL_REPORT="1").returncode != 0
+    saved = kedro_entrepot(project, daemon.address, "checkpoint", str(tmp_path / "check points"))
+    command = re.search(r"^to bring it back: (entrepot load .*)$", saved, re.MULTILINE)
+    assert command is not None, saved
+    assert "removed kedro/" in kedro_entrepot(project, daemon.address, "gc")
+    loaded = execute(tmp_path, *shlex.split(command[1]), variables={"ENTREPOT_ADDRESS": daemon.address})
+    assert loaded.returncode == 0, loaded.stdout
+    resumed = kedro_entrepot(project, daemon.address, "resume")
+    assert "Running 1 out of 3 nodes" in resumed
+    assert read_report(project)["rows"] == 100_000
+
+
+def test_status_tells_sessions_that_are_named_and_not_in_use(project: Path, daemon: Any) -> None:
+    assert kedro_run(project, daemon.address, ENTREPOT_SESSION="nightly", FAIL_REPORT="1").returncode != 0
+    with entrepot.connect(daemon.address, scope=folder_scope("kedro", project)) as store:
+        sizes = [each.nbytes for each in store.list(session="nightly")]
+        expected = f"{len(sizes)} objects, {human_bytes(sum(sizes))}, last used "
+        assert f"nightly: named, not in use, {expected}" in kedro_entrepot(project, daemon.address, "status")
+        with store.session("nightly"):
+            assert f"nightly: in use, {expected}" in kedro_entrepot(project, daemon.address, "status")
+
+
 def test_removing_what_a_failed_run_has_left(project: Path, daemon: Any) -> None:
     assert kedro_run(project, daemon.address, FAIL_REPORT="1").returncode != 0
     assert "would remove kedro/" in kedro_entrepot(project, daemon.address, "gc", "--dry-run")
     assert "removed kedro/" not in kedro_entrepot(project, daemon.address, "gc", "--older-than", "1h")
     assert "removed kedro/" in kedro_entrepot(project, daemon.address, "gc")
+    assert "nothing to remove" in kedro_entrepot(project, daemon.address, "gc")
     assert "nothing is stored" in kedro_entrepot(project, daemon.address, "status")
     assert "Error: there is no session 'kedro/x'" in kedro_entrepot(
         project, daemon.address, "resume", "--session", "kedro/x"

@@ -131,6 +131,18 @@ def test_a_failed_run_keeps_what_resuming_needs_and_says_how(
     assert remaining_objects() == {"mine": 1}
 
 
+def test_a_failed_run_says_which_results_of_earlier_runs_would_be_left_as_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run("run-1")  # makes `kept`, which outlives runs
+    job = pipeline([node(make, None, "raw"), node(fail, "raw", "kept", name="keep"), node(identity, "kept", "result")])
+    caplog.set_level(logging.WARNING, logger="kedro.entrepot")
+    with pytest.raises(RuntimeError, match="told to fail"):
+        run("run-2", job)
+    assert "--only-missing-outputs (which leaves as it is what exists already: kept), or with" in caplog.text
+    assert '--from-nodes "keep"' in caplog.text
+
+
 def test_a_run_that_saved_nothing_leaves_no_session(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ValueError, match=r"'mistyped'} not found in the"):
         run("run-1", pipeline([node(identity, "mistyped", "clean", name="clean")]))
