@@ -85,8 +85,8 @@ def measure_unput(store: entrepot.Store) -> None:
             for in_store, seconds in times.items():
                 with store.allocating() if in_store else nullcontext():
                     seconds.append(arithmetic_seconds(mib))
-        process, in_store = statistics.median(times[False]), statistics.median(times[True])
-        line = f"{1e3 * process:9.2f} {1e3 * in_store:9.2f} {in_store / process:6.2f}"
+        process, store_median = statistics.median(times[False]), statistics.median(times[True])
+        line = f"{1e3 * process:9.2f} {1e3 * store_median:9.2f} {store_median / process:6.2f}"
         print(f"{f'numpy {mib} MiB':18} {line}", flush=True)
 
 
