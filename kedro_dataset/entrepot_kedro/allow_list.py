@@ -25,6 +25,7 @@ SETTING = "ENTREPOT_INTERMEDIATES"
 CONFIG_KEY = "entrepot"
 CONFIG_FILES = ["entrepot.yml", "entrepot.yaml", "entrepot.json"]
 _KEYS = ("include", "exclude", "dataset")
+_POLICY_HINT = "a policy in the project's conf folder needs another name, such as conf/base/policy.yaml"
 # Supplied by the run, or meaningless for a dataset that every run has anew.
 _RESERVED_ARGUMENTS = ("name", "run_id", "version", "versioned", "type")
 
@@ -77,7 +78,10 @@ def find_allow_list(context: Any) -> AllowList | None:
         return None
     for key in config:
         if key != "intermediates":
-            raise _invalid(f"entrepot.yml must be a mapping with the key 'intermediates', and has the key {key!r}")
+            policy_hint = f"; {_POLICY_HINT}" if "version" in config else ""
+            raise _invalid(
+                f"entrepot.yml must be a mapping with the key 'intermediates', and has the key {key!r}{policy_hint}"
+            )
     return None if "intermediates" not in config else _parse(config["intermediates"], "intermediates in entrepot.yml")
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 1e9
 GROUP = "kedro"  # first part of the names of runs' sessions
+DATASET_PREFIX = "dataset:"  # of the names of datasets
+OWN_PREFIX = "entrepot."  # of the names of sessions with records of the store's own
 
 
 @click.group(name="Entrepot")
@@ -53,7 +55,8 @@ def status(metadata: Any) -> None:
                 f"{human_bytes(sum(each.nbytes for each in objects))}, last used {_age(info.idle_seconds)} ago"
             )
             for name in sorted(name for each in objects for name in each.names):
-                click.echo(f"  {name.removeprefix('dataset:')}")
+                if name.startswith(DATASET_PREFIX):  # others are records of the policy
+                    click.echo(f"  {name.removeprefix(DATASET_PREFIX)}")
 
 
 @entrepot_commands.command()
@@ -138,6 +141,8 @@ def _project_store(metadata: Any) -> Store:
 def _state(session: str, unused: Container[str]) -> str:
     if not session:
         return "of the project"
+    if session.startswith(OWN_PREFIX):
+        return "of Entrepot itself"
     if session not in unused:
         return "in use"
     return "ended" if session.startswith(f"{GROUP}/") else "named, not in use"

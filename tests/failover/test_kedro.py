@@ -185,10 +185,10 @@ def test_an_invalid_policy_fails_at_the_start(project: kedro_project.Project, tm
     assert project.policy is not None
     # Here the project's settings name the policy.
     text = project.policy.read_text() + "checkpoits: {}\n"
-    (project.folder / "conf/base/entrepot.yaml").write_text(text)
-    (project.folder / "src/struck/settings.py").write_text('ENTREPOT_POLICY = "conf/base/entrepot.yaml"\n')
+    (project.folder / "conf/base/policy.yaml").write_text(text)
+    (project.folder / "src/struck/settings.py").write_text('ENTREPOT_POLICY = "conf/base/policy.yaml"\n')
     project.policy = None
     assert project.run() > 0
-    assert f"{project.folder}/conf/base/entrepot.yaml:{len(text.splitlines())}:1:" in project.output_text
+    assert f"{project.folder}/conf/base/policy.yaml:{len(text.splitlines())}:1:" in project.output_text
     assert "checkpoits" in project.output_text
     assert work.start_counts(project.work) == dict.fromkeys(work.TASKS, 0)

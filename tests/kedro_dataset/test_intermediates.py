@@ -175,6 +175,10 @@ def test_transcoded_names_count_without_their_form() -> None:
         ("intermediates: {include: {a: b}}", "include of intermediates in entrepot.yml must be"),
         ("intermediates: {dataset: [copy]}", "dataset must be a mapping of EntrepotDataset's arguments"),
         ("intermediates: {dataset: {versioned: true}}", "dataset must not have 'versioned'"),
+        (
+            "version: 1\nfailover: []",
+            "has the key 'version'; a policy in .* needs another name, such as .*/policy.yaml",
+        ),
         ("datasets: ['*']", "with the key 'intermediates', and has the key 'datasets'"),
     ],
 )
