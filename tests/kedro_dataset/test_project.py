@@ -189,6 +189,14 @@ def test_parallel_runner(project: Path, daemon: Any, start: str) -> None:
     }
 
 
+@pytest.mark.parametrize("runner", ["ParallelRunner", "entrepot_kedro.EntrepotParallelRunner"])
+def test_runners_log_their_progress(project: Path, daemon: Any, runner: str) -> None:
+    process = kedro_run(project, daemon.address, "--runner", runner)
+    assert process.returncode == 0, process.stdout
+    assert "Completed 3 out of 3 tasks" in process.stdout
+    assert "Pipeline execution completed successfully" in process.stdout
+
+
 def test_resuming_in_the_session_of_the_failed_run(project: Path, daemon: Any) -> None:
     """The resumed run reads what the failed run computed, if both get the session from the environment."""
     failed = kedro_run(project, daemon.address, ENTREPOT_SESSION="nightly", FAIL_REPORT="1")

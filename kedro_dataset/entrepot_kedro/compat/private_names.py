@@ -16,6 +16,7 @@ PRIVATE_NAMES = (
     PrivateName(
         "kedro.runner.runner", "AbstractRunner._get_executor", "runners: a process for each running node, not one pool"
     ),
+    PrivateName("kedro.runner.runner", "AbstractRunner._logger", "runners: progress is logged as that of Kedro's own"),
     PrivateName(
         "kedro.runner.runner",
         "AbstractRunner._release_datasets",

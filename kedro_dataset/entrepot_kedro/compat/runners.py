@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable
 from concurrent.futures import Executor
@@ -33,6 +34,12 @@ class ExecutorRunner(ParallelRunner):
         Args:
             max_workers: how many nodes may run at a time.
         """
+
+    @property
+    def _logger(self) -> logging.Logger:
+        # Kedro takes the one of the class's module, and a project's logging configuration shows progress for Kedro's
+        # own modules only.
+        return logging.getLogger(ParallelRunner.__module__)
 
     def _get_executor(self, max_workers: int) -> Executor:
         return self.create_executor(max_workers)
