@@ -7,6 +7,7 @@ import signal
 import sys
 
 from benchmarks.commands.admission import add_admission
+from benchmarks.commands.airflow_costs import add_airflow_costs
 from benchmarks.commands.checkpoints import add_checkpoints
 from benchmarks.commands.clients import add_clients
 from benchmarks.commands.cluster import add_cluster
@@ -49,6 +50,7 @@ def main() -> int:
     add_checkpoints(commands)
     add_placement(commands)
     add_admission(commands)
+    add_airflow_costs(commands)
     add_clients(commands)
     add_crowd(commands)
     add_cluster(commands)

@@ -1,7 +1,8 @@
 """Airflow plugin: registers the listeners, and the page that shows what tasks have passed on.
 
-Without a policy or the options ``allocate`` and ``reserve``, tasks' processes get no listener, because Airflow does
-less for tasks of a deployment that has listeners. The scheduler always has one, which frees the memory of deleted runs.
+Tasks' processes get the listeners of what is in use only, because Airflow does less for tasks of a deployment without
+any: a policy, values made in the store (the default where XComs go through it), reservations. The scheduler always has
+one, which frees the memory of deleted runs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.listeners import hookimpl
-from entrepot.errors import StoreUnavailable
+from entrepot.errors import EntrepotError
 from entrepot_io.connections import make_values_in_store
 from entrepot_io.plain_log import plain_logger
 
@@ -18,14 +18,12 @@ log = plain_logger(__name__)
 def on_task_instance_running(previous_state: Any, task_instance: Any) -> None:
     """Begin in the task's process, before its code runs.
 
-    Raises:
-        InvalidArgument: the setting is neither true nor false.
+    Nothing fails here, because the task may pass nothing on; if it does, that fails with the same reason.
     """
-    settings = current_settings()
     if not allocates():
         return
     try:
+        settings = current_settings()
         make_values_in_store(settings.allocate, settings.address, settings.scope or default_scope())
-    except StoreUnavailable as error:
-        # Set, but without effect: the task may pass nothing on; if it does, that fails with the same reason.
+    except EntrepotError as error:
         log.warning("Entrepot: the task's values are made in its own memory: %s", error)

@@ -82,8 +82,8 @@ def measure_unput(store: entrepot.Store) -> None:
     for mib in UNPUT_SIZES:
         times: dict[bool, list[float]] = {False: [], True: []}
         for _ in range(ROUNDS):
-            for in_store, seconds in times.items():
-                with store.allocating() if in_store else nullcontext():
+            for allocates, seconds in times.items():
+                with store.allocating() if allocates else nullcontext():
                     seconds.append(arithmetic_seconds(mib))
         process, store_median = statistics.median(times[False]), statistics.median(times[True])
         line = f"{1e3 * process:9.2f} {1e3 * store_median:9.2f} {store_median / process:6.2f}"

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.harness.machine import ROOT, commit, machine
 from benchmarks.reports.table_handoff import goal_table, sections
 from benchmarks.table_handoff import tasks
-from examples.flights.transports import ORCHESTRATORS, Transport, select_transports
+from examples.flights.transports import ORCHESTRATORS, Transport
+from examples.flights.transports import TRANSPORTS as FLIGHTS_TRANSPORTS
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from examples.flights.runs import Figures, RunConfig
 
 MIB = 1 << 20
-PARQUET_NAME = "parquet"
-TRANSPORTS = ("entrepot", "objectstorage", "files", PARQUET_NAME, "pickle", "memory")
+TRANSPORTS = ("entrepot", "objectstorage", "files", "parquet", "pickle", "memory")
 SAMPLE_SECONDS = 0.1
 RUN_SECONDS = 600.0
 
@@ -59,14 +59,19 @@ def add_handoff(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print the tables."""
+    from benchmarks.table_handoff.runs import PICKLE_FILES
     from examples.flights import processes
 
-    names = [name for name in arguments.transports if name != PARQUET_NAME]
-    transports = select_transports(arguments.orchestrators, names) if names else []
-    if PARQUET_NAME in arguments.transports and "dagster" in arguments.orchestrators:
+    candidates = [*FLIGHTS_TRANSPORTS, PICKLE_FILES]
+    if "dagster" in arguments.orchestrators:
         from benchmarks.table_handoff.parquet_io_manager import PARQUET
 
-        transports.append(PARQUET)
+        candidates.append(PARQUET)
+    transports = [
+        transport
+        for transport in candidates
+        if transport.orchestrator in arguments.orchestrators and transport.name in arguments.transports
+    ]
     if not transports:
         raise SystemExit(f"{' and '.join(arguments.orchestrators)} have none of these transports")
     os.environ[tasks.KIND_VARIABLE] = arguments.columns  # for the tasks' processes, and for what is expected of them

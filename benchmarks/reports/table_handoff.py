@@ -11,9 +11,14 @@ ORCHESTRATORS = ("airflow", "dagster", "kedro")
 OURS = "entrepot"
 SHARING_SECONDS = 0.1
 PEAK_RATIO = 1.3
-# Of the time that other transports take to share: Kedro's SharedMemoryDataset and PickleDataset, Dagster's
-# FilesystemIOManager and Parquet files.
-SHARES = {"kedro": {"memory": 1 / 100, "pickle": 1 / 15}, "dagster": {"files": 1 / 15, "parquet": 1 / 30}}
+# Of the time that other transports take to share: Airflow's object storage and a pickle file, Kedro's
+# SharedMemoryDataset and PickleDataset, Dagster's FilesystemIOManager and Parquet files.
+SHARES = {
+    "airflow": {"objectstorage": 1 / 30, "pickle": 1 / 8},
+    "kedro": {"memory": 1 / 100, "pickle": 1 / 15},
+    "dagster": {"files": 1 / 15, "parquet": 1 / 30},
+}
+NO_LONGER = {("airflow", "pickle"), ("dagster", "files")}  # runs that one with Entrepot may not exceed, end to end
 INT64 = "int64"
 COLUMNS = {
     INT64: "64-bit integers",
@@ -108,7 +113,7 @@ def judge(figures: dict[str, Any] | None, at_most: Callable[..., None]) -> None:
                 continue  # the goals of memory and of the whole run are those of the default transport
             peak = both and both[0]["peak"] / both[1]["peak"]
             at_most(f"{name}: peak memory over that of {label}", peak, 1.0, lambda number: f"{number:.2f}")
-            if orchestrator == "dagster":
+            if (orchestrator, transport) in NO_LONGER:
                 seconds = both and both[0]["seconds"] / both[1]["seconds"]
                 at_most(f"{name}: end to end over {label}", seconds, 1.0, lambda number: f"{number:.2f}")
 

@@ -23,6 +23,9 @@ from examples.flights.transports import Transport
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE / "kedro_project"
 ALLOCATE_VARIABLE = "ENTREPOT_ALLOCATE"
+PICKLES_VARIABLE = "HANDOFF_PICKLES"  # of pickle_xcom.py, which only Airflow's processes import
+PICKLE_FILES = Transport("airflow", "pickle", "pickle file", "an XCom backend that pickles each value to a file")
+AIRFLOW_BACKENDS = {**on_airflow.BACKENDS, PICKLE_FILES.name: "benchmarks.table_handoff.pickle_xcom.PickleFileXCom"}
 Run = Callable[[Transport, int], Outcome]
 
 
@@ -44,9 +47,12 @@ def runner(config: RunConfig, orchestrator: str, transports: Sequence[Transport]
         command = {"dagster": _dagster_command, "kedro": _kedro_command}[orchestrator]
         yield lambda transport, mib: _checked(mib, _run_command(config, transport, mib, variables, command))
         return
-    settings = variables | {"AIRFLOW__CORE__DAGS_FOLDER": str(HERE / "airflow_dags")}
+    settings = variables | {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(HERE / "airflow_dags"),
+        PICKLES_VARIABLE: str(config.folder(PICKLE_FILES) / "files"),
+    }
     numbers = iter(range(1_000_000))
-    with on_airflow.running(config, transports, settings=settings) as airflow:
+    with on_airflow.running(config, transports, settings=settings, backends=AIRFLOW_BACKENDS) as airflow:
 
         def run(transport: Transport, mib: int) -> Outcome:
             _clear_meter(config, transport)

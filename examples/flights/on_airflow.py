@@ -38,11 +38,17 @@ def dag_id(transport: Transport) -> str:
     return f"flights_{transport.name}"
 
 
-def environment(config: RunConfig, transports: Sequence[Transport], home: Path, port: int) -> dict[str, str]:
+def environment(
+    config: RunConfig,
+    transports: Sequence[Transport],
+    home: Path,
+    port: int,
+    backends: Mapping[str, str] = BACKENDS,
+) -> dict[str, str]:
     """Airflow's complete configuration, as variables."""
     xcom = {
         dag_id(transport): {
-            "backend": BACKENDS[transport.name],
+            "backend": backends[transport.name],
             "meter": str(config.folder(transport) / "meter"),
             "blobs": transport.is_entrepot,
         }
@@ -128,10 +134,26 @@ class AirflowApi:
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
+        return json.loads(self._send(request))
+
+    def delete(self, path: str) -> None:
+        """DELETE; what is gone already is no error, so that a request that was not answered can be repeated.
+
+        Raises:
+            OSError: as for :meth:`call`.
+        """
+        try:
+            self._send(urllib.request.Request(self._base + path, method="DELETE"))
+        except urllib.error.HTTPError as error:
+            if error.code != http.HTTPStatus.NOT_FOUND:
+                raise
+
+    def _send(self, request: urllib.request.Request) -> bytes:
         if self._token is not None:
             request.add_header("Authorization", f"Bearer {self._token}")
         with self._opener.open(request, timeout=15) as response:
-            return json.load(response)
+            answer: bytes = response.read()
+        return answer
 
     def call_with_retries(
         self, path: str, body: dict[str, Any] | None = None, *, seconds: float = RETRY_SECONDS
@@ -227,13 +249,18 @@ class AirflowApi:
 
 @contextmanager
 def running(
-    config: RunConfig, transports: Sequence[Transport], *, settings: Mapping[str, str] | None = None
+    config: RunConfig,
+    transports: Sequence[Transport],
+    *,
+    settings: Mapping[str, str] | None = None,
+    backends: Mapping[str, str] = BACKENDS,
 ) -> Iterator[AirflowServer]:
     """Context with an Airflow that is ready to run these transports' DAGs.
 
     Args:
         config, transports: what it is to run.
         settings: environment variables that replace or supplement its own.
+        backends: XCom backend of each transport.
 
     Raises:
         DemoError: it does not start.
@@ -243,7 +270,7 @@ def running(
     port = free_port()
     begin = time.monotonic()
     command = [sys.executable, "-m", "airflow", "standalone"]
-    variables = environment(config, transports, home, port) | dict(settings or {})
+    variables = environment(config, transports, home, port, backends) | dict(settings or {})
     with Child("Airflow", command, log=home / "standalone.log", environment=variables, folder=home) as child:
         api = AirflowApi(port)
         dags = [dag_id(transport) for transport in transports]
@@ -315,9 +342,10 @@ class AirflowServer:
             raise self._failure(dag, run, path)
         return FinishedRun(path, seconds, begin, end)
 
-    def xcom_entry(self, path: str, task: str) -> str:
-        """The entry in Airflow's database that stands for a task's value."""
-        value = self._api.call_with_retries(f"{path}/taskInstances/{task}/xcomEntries/return_value")["value"]
+    def xcom_entry(self, path: str, task: str, map_index: int = -1) -> str:
+        """The entry in Airflow's database that stands for the value of a task; of a mapped one, of this instance."""
+        entry = f"{path}/taskInstances/{task}/xcomEntries/return_value?map_index={map_index}"
+        value = self._api.call_with_retries(entry)["value"]
         return value if isinstance(value, str) else json.dumps(value)
 
     def _failure(self, dag: str, run: str, path: str) -> DemoError:

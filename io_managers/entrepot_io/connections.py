@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 from entrepot.errors import EntrepotError
@@ -24,14 +25,34 @@ from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
 if TYPE_CHECKING:
     from entrepot import Allocating, Durable, Store
 
+ANSWER_SECONDS = 1.0  # how long a task that may need no store waits for one that does not answer
+
 PickleRule = tuple[bool | None, Callable[[str], bool] | None]
 
 log = plain_logger(__name__)
 
+
+@dataclass(frozen=True)
+class _ValueMemory:
+    """The store in which NumPy and Arrow make this process's values.
+
+    Attributes:
+        address: as it was asked for; None: as ``entrepot.connect`` finds it.
+        instance: of the store. In one that replaces it, nothing is made until ``allocating`` begins anew.
+        store: a connection to it.
+        allocating: what has begun.
+    """
+
+    address: str | None
+    instance: str
+    store: Store
+    allocating: Allocating
+
+
 _lock = threading.Lock()
 # Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, ENTREPOT_OBJECT_STRINGS, storage options.
 _stores: dict[tuple[str | None, str, PickleRule, str | None, str | None, str], Store] = {}
-_allocating: tuple[Store, Allocating] | None = None  # guarded by _lock
+_allocating: _ValueMemory | None = None  # guarded by _lock
 # Sessions that a reader of many values keeps open, by address, scope and session; guarded by _lock.
 _held: WeakValueDictionary[tuple[str | None, str, str], Store] = WeakValueDictionary()
 # Replaced as a whole by the process's orchestrator; read at each use of a store.
@@ -170,7 +191,11 @@ def unshared_store(address: str | None, scope: str, session: str) -> Store:
 
 
 def _connect(
-    address: str | None, scope: str, session: str, pickle_rule: PickleRule, durable: Durable | None = None
+    address: str | None,
+    scope: str,
+    session: str,
+    pickle_rule: PickleRule,
+    durable: Durable | Literal[False] | None = None,
 ) -> Store:
     import entrepot
 
@@ -187,43 +212,68 @@ def _connect(
 def make_values_in_store(allocate: bool | None, address: str | None, scope: str) -> None:
     """Let NumPy and Arrow make large values in the store (``Store.allocating``), in this process, until ``close_all``.
 
-    Does nothing if that is so already.
+    Does nothing if that is so already. The connection has no durable tier, because the task may pass nothing on; the
+    store's client is the one that its values take.
 
     Args:
-        allocate: the setting. ``None``: not set, and then a store that cannot be used is no error here: the task may
-            pass nothing on, and if it does, that fails with the same reason. Nor are libraries' releases warned of.
+        allocate: the setting. ``None``: not set, and then a store that cannot be used, or does not answer within
+            ANSWER_SECONDS, is no error here: if the task passes something on, that fails with the same reason. Nor are
+            libraries' releases warned of.
         address, scope: as for :func:`scope_store`.
 
     Raises:
         StoreUnavailable: it is set, and nothing answers at that address.
     """
-    global _allocating
     if allocate is False:
         return
     try:
-        store = scope_store(address, scope)
+        if allocate is None:
+            from entrepot._store.connection import check_answers
+
+            check_answers(address, ANSWER_SECONDS)
+        _start_allocating(address, scope, warn=bool(allocate))
     except EntrepotError as error:
         if allocate:
             raise
         log.debug("Entrepot: values are made in the process's own memory: %s", error)
-        return
+
+
+def _start_allocating(address: str | None, scope: str, *, warn: bool) -> None:
+    global _allocating
+    from entrepot import raw_objects
+
+    asked_for = address or os.environ.get("ENTREPOT_ADDRESS")
     with _lock:
-        if _allocating is None or _allocating[0] is not store:
-            former, _allocating = _allocating, (store, store.allocating(warn=bool(allocate)))
-            if former is not None:
-                former[1].stop()
-            _allocating[1].start()
+        current = _allocating
+    if current is not None and current.address == asked_for and not current.store.closed:
+        raw_objects.ensure_connected(current.store)
+        if current.instance == current.store.instance_id:
+            return
+    with _lock:
+        if _allocating is not current:
+            return  # another thread has just begun
+        _stop_allocating()
+        store = _connect(address, scope, SCOPE_SESSION, _pickle_rule, False)
+        allocating = store.allocating(warn=warn)
+        allocating.start()
+        _allocating = _ValueMemory(asked_for, store.instance_id, store, allocating)
+
+
+def _stop_allocating() -> None:
+    """End it, if it has begun. Requires _lock."""
+    global _allocating
+    if _allocating is not None:
+        former, _allocating = _allocating, None
+        former.allocating.stop()
+        former.store.close()
 
 
 def close_all() -> None:
     """Close this process's connections. Values already read stay valid; the next use opens new connections."""
-    global _allocating
     with _lock:
         stores = list(_stores.values())
         _stores.clear()
-        if _allocating is not None:
-            _allocating[1].stop()
-            _allocating = None
+        _stop_allocating()
     for store in stores:
         store.close()
 

@@ -1,4 +1,4 @@
-"""The fault pipeline as a DAG, and the DAG file of each case."""
+"""The fault pipeline and other DAGs of these tests, and the DAG file of each case."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ import os, sys
 
 os.environ.update({environment})
 sys.path.insert(0, {folder!r})
-from airflow_dag import build
+import airflow_dag
 
-dag = build({dag_id!r})
+dag = airflow_dag.{builder}({dag_id!r})
 """
 
 
-def write_file(folder: Path, dag_id: str, environment: Mapping[str, str]) -> None:
+def write_file(folder: Path, dag_id: str, environment: Mapping[str, str], *, builder: str = "build") -> None:
     """Write a case's DAG file.
 
     Args:
         folder: Airflow's DAG directory.
         dag_id: ID of the case's DAG.
         environment: environment variables of its tasks.
+        builder: the function of this module that returns the DAG.
     """
     test_folder = str(Path(__file__).resolve().parent)
     # JSON of strings is valid Python too.
-    text = DAG_FILE_TEMPLATE.format(environment=json.dumps(dict(environment)), folder=test_folder, dag_id=dag_id)
+    text = DAG_FILE_TEMPLATE.format(
+        environment=json.dumps(dict(environment)), folder=test_folder, dag_id=dag_id, builder=builder
+    )
     (folder / f"{dag_id}.py").write_text(text)
 
 
@@ -51,4 +54,59 @@ def build(dag_id: str) -> Any:
         joined = task(task_id="join")(pipeline_module.join)(left, right)
         [left, right] >> strike >> joined  # pyright: ignore[reportOperatorIssue, reportUnusedExpression]
         task(task_id="report")(pipeline_module.report)(joined)
+    return dag
+
+
+def build_fan_out(dag_id: str) -> Any:
+    """Return a DAG that is mapped over ``count`` of its run's configuration; each value has the run's own ``first``."""
+    import numpy as np
+    import pendulum
+    from airflow.sdk import DAG, get_current_context, task
+
+    with DAG(dag_id, schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC")) as dag:
+
+        @task
+        def indexes() -> list[int]:
+            context: Any = get_current_context()
+            conf = context["dag_run"].conf
+            return [conf["first"] + index for index in range(conf["count"])]
+
+        @task
+        def grow(index: int) -> Any:
+            return np.full(5000, index)
+
+        @task
+        def gather(parts: Any) -> list[int]:
+            return [int(part.sum()) // 5000 for part in parts]
+
+        gather(grow.expand(index=indexes()))
+    return dag
+
+
+def build_other_host(dag_id: str) -> Any:
+    """Return a DAG whose second task reads the first one's value on another host."""
+    import numpy as np
+    import pendulum
+    from airflow.sdk import DAG, task
+
+    with DAG(dag_id, schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC")) as dag:
+
+        @task
+        def make() -> Any:
+            return np.arange(5000)
+
+        @task(queue="elsewhere")
+        def read(values: Any) -> int:
+            return len(values)
+
+        @task(queue="elsewhere")
+        def make_there() -> Any:
+            return np.arange(4000)
+
+        @task(queue="elsewhere")
+        def read_there(values: Any) -> int:
+            return len(values)
+
+        read(make())
+        read_there(make_there())
     return dag

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -82,20 +83,40 @@ class AirflowServer:
         except (OSError, HTTPException, ValueError):
             return False
 
-    def start_run(self, dag_id: str) -> str:
+    def start_run(self, dag_id: str, run: str = "", conf: dict[str, Any] | None = None) -> str:
         """Start a run and return its ID. We choose the ID, so that the request can be repeated if the server fails.
+
+        Args:
+            dag_id: its DAG.
+            run: its ID; default: one for the only run of this DAG.
+            conf: its configuration.
 
         Raises:
             DemoError: the DAG file cannot be imported.
         """
         if error := self.import_errors().get(dag_id):
             raise DemoError(f"{dag_id}: {error}")
-        run = f"case-{dag_id}"
-        self._api.start_run(dag_id, run)
+        run = run or f"case-{dag_id}"
+        self._api.start_run(dag_id, run, conf)
         return run
+
+    def delete_run(self, dag_id: str, run: str) -> None:
+        """Delete a run, like a user."""
+        self._api.delete(f"/api/v2/dags/{dag_id}/dagRuns/{run}")
+
+    def begin_and_end(self, dag_id: str, run: str) -> tuple[datetime, datetime]:
+        """When a run that has ended began and ended."""
+        entry = self._api.call_with_retries(f"/api/v2/dags/{dag_id}/dagRuns/{run}")
+        return datetime.fromisoformat(entry["start_date"]), datetime.fromisoformat(entry["end_date"])
+
+    def task_states(self, dag_id: str, run: str) -> dict[str, str]:
+        """States of a run's tasks that are not mapped."""
+        instances = self._api.call_with_retries(f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {entry["task_id"]: entry["state"] for entry in instances if entry["map_index"] < 0}
 
     def clear_task(self, dag_id: str, run: str, task_id: str) -> None:
         """Clear one task of a finished run and its downstream tasks, like a user."""
+        state = self._task_instance(dag_id, run, task_id)["state"]
         body = {"dry_run": False, "dag_run_id": run, "task_ids": [task_id], "only_failed": False}
         options = {"reset_dag_runs": True, "include_downstream": True}
         deadline = time.monotonic() + RETRY_SECONDS
@@ -108,7 +129,7 @@ class AirflowServer:
                     raise
             # The request failed before or after it cleared the task; clearing a task that is already running would end
             # it.
-            if self._task_instance(dag_id, run, task_id)["state"] != "failed":
+            if self._task_instance(dag_id, run, task_id)["state"] != state:
                 return
             time.sleep(0.5)
 

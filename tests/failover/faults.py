@@ -185,10 +185,14 @@ def inject(folder: Path) -> None:
 
 def fail_join(folder: Path, attempt: int) -> None:
     """Cause the faults of the task itself. ``attempt`` counts from 1."""
-    fault = json.loads((folder / "fault.json").read_text())["fault"]
+    settings = json.loads((folder / "fault.json").read_text())
+    fault = settings["fault"]
     if (fault == "task_killed" and attempt == 1) or (
         fault == "task_killed_on_last_try" and not _has_stopped_killing(folder)
     ):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "task_and_daemon_killed" and attempt == 1:
+        os.kill(store_pids(settings["address"])[0], signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "exception" and attempt == 1:
         raise RuntimeError("join fails as it was told to")

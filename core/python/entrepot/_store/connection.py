@@ -118,6 +118,29 @@ def connect(
 connect.__module__ = "entrepot"  # pickled stores name it by its public path, which does not change
 
 
+def check_answers(address: str | None, seconds: float) -> None:
+    """Check that a store answers a new connection soon; a private one that does not run is no error: connect starts it.
+
+    Args:
+        address: of the store; None for the one that ``connect`` finds.
+        seconds: the time that it has.
+
+    Raises:
+        InvalidArgument: a malformed setting.
+        StoreUnavailable: none listens, or it does not answer in time.
+        AccessDenied: the store belongs to another user.
+        VersionMismatch: the store's version is too far from this one.
+    """
+    settings = resolve(address)
+    if not settings.configured:
+        from entrepot._daemon.launcher import is_listening  # imported late, as below
+
+        if not is_listening(settings.address):
+            return
+    path = str(socket_path(settings.address))
+    _core.connect(path, _client_label(), _core.VERSION, seconds, seconds).close()
+
+
 def _running_client(settings: Settings) -> SharedClient:
     """Return a client of the configured store; start a private store if it does not run."""
     if settings.configured:
