@@ -61,19 +61,21 @@ def status(metadata: Any) -> None:
 
 @entrepot_commands.command()
 @click.option(
-    "--older-than", default="0s", metavar="TIME", help="only sessions not used for this long, such as 2h or 7d"
+    "--older-than",
+    default="0s",
+    metavar="TIME",
+    callback=lambda _context, _parameter, text: _parse_age(text),
+    help="only sessions not used for this long, such as 2h or 7d",
 )
 @click.option("-n", "--dry-run", is_flag=True, help="only show what would be removed")
 @click.pass_obj
-def gc(metadata: Any, older_than: str, dry_run: bool) -> None:
+def gc(metadata: Any, older_than: float, dry_run: bool) -> None:
     """Remove what failed runs of this project have left. What is in use stays, and so do persistent datasets."""
     from entrepot.garbage import remove_session
-    from entrepot_io.sessions import parse_ttl
 
     with _errors():
-        seconds = 0.0 if older_than == "0s" else parse_ttl(older_than)
         store = _project_store(metadata)
-        before = (time.time() - seconds) * NANOSECONDS
+        before = (time.time() - older_than) * NANOSECONDS
         sessions = {name: last_used for name, last_used in _ended_sessions(store).items() if last_used <= before}
         if not sessions:
             click.echo("nothing to remove")
@@ -127,6 +129,18 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
         kedro_session.run(
             pipeline_names=None if pipeline is None else [pipeline], runner=runner_class(), only_missing_outputs=True
         )
+
+
+def _parse_age(text: str) -> float:
+    from entrepot.errors import InvalidArgument
+    from entrepot_io.sessions import parse_ttl
+
+    try:
+        return 0.0 if text == "0s" else parse_ttl(text)
+    except InvalidArgument as error:
+        raise click.BadParameter(
+            f"an age must be at least one second, such as 90s, 2h or 7d, or 0s, but got {text!r}"
+        ) from error
 
 
 def _project_store(metadata: Any) -> Store:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from entrepot.errors import InvalidArgument
 from entrepot_io.connections import close_all
 from entrepot_kedro import EntrepotDataset
+from entrepot_kedro.commands import entrepot_commands
 from entrepot_kedro.values.sessions import Session
 
 
@@ -34,6 +36,14 @@ from entrepot_kedro.values.sessions import Session
 def test_it_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         EntrepotDataset(**arguments)
+
+
+@pytest.mark.parametrize("age", ["soon", "0.5s", "-1d", ""])
+def test_an_age_that_gc_cannot_read_is_refused_as_one(age: str) -> None:
+    outcome = CliRunner().invoke(entrepot_commands, ["gc", "--older-than", age])
+    assert outcome.exit_code == 2
+    assert "Invalid value for '--older-than'" in outcome.output
+    assert f"such as 90s, 2h or 7d, or 0s, but got {age!r}" in " ".join(outcome.output.split())
 
 
 def test_a_release_of_a_store_that_is_away_fails_no_run(
