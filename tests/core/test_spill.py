@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,28 @@ def test_a_full_quota_refuses_medium_objects_until_some_are_deleted(
         further_oids = [store.put(patterned(number, size)) for number in range(200)]
         for number, oid in enumerate(further_oids):
             assert store.get(oid) == patterned(number, size), number
+
+
+def test_a_reader_that_holds_all_the_memory_is_told_so(small: entrepot.Store) -> None:
+    """As a put, a get without a time-out waits for room for 30 seconds: what its own process holds stays held."""
+    oids = fill(small, 32)
+    held: list[Any] = []
+    began = time.monotonic()
+
+    def read_all() -> None:
+        nonlocal began
+        for oid in oids:
+            held.append(small.get(oid))
+            began = time.monotonic()
+
+    says = rf"is on disk: there is no room to reload it.*process {os.getpid()}\) pins \d+ objects"
+    with pytest.raises(entrepot.StoreFull, match=says):
+        read_all()
+    assert 25 < time.monotonic() - began < 100
+    read = len(held)
+    assert 8 <= read < 32
+    held.clear()
+    assert np.array_equal(small.get(oids[read]), value(read))
 
 
 def test_a_dead_daemon_is_not_noticed(small: entrepot.Store, wait_until: Callable[..., None]) -> None:

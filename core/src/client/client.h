@@ -44,6 +44,7 @@ struct ConnectOptions {
   // gone, or the socket's file is.
   std::uint64_t no_listener_ms = 500;
   std::uint32_t load_ms = 300'000;  // limit of a get's wait for objects to be reloaded from disk
+  std::uint32_t room_ms = 30'000;   // of it, for memory to reload them into, if the get has no limit of its own
   // Leases come from segments that nobody else is ever given, so that other processes may be let write to them.
   bool isolated_leases = false;
 };

@@ -26,6 +26,8 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, wait, interrupt));
     if (!objects[i]) missing.push_back(i);
   }
+  if (missing.empty()) return objects;
+  const os::Deadline loads_end = os::Deadline::after_ms(options_.load_ms);
   for (int tries = 0; !missing.empty(); ++tries) {
     LookupRequest request;
     const std::size_t batch = std::min<std::size_t>(missing.size(), kMaxBatch);
@@ -37,9 +39,10 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
     // A call to the gateway waits for a seal here, too. A gateway may come, or come back, while this waits.
     if (asks) request.timeout_ms = probed ? std::min(request.timeout_ms, kAskAgainMs) : 0;
     probed = true;
-    // 0 would leave objects on disk.
-    request.load_ms =
-        wait.ms == 0 ? options_.load_ms : std::clamp<std::uint32_t>(wait.remaining_ms(), 1, options_.load_ms);
+    // 0 would leave objects on disk. A get without a limit asks again as long as they are being read; that there is no
+    // memory for them, it hears after room_ms, as a put does: what this process holds itself would never be released.
+    request.load_ms = wait.ms == 0 ? std::min(options_.load_ms, options_.room_ms)
+                                   : std::clamp<std::uint32_t>(wait.remaining_ms(), 1, options_.load_ms);
     ASSIGN_OR_RETURN(
         const LookupReply reply,
         request_reply<LookupReply>(MessageType::kLookup, request, wait_options(wait, options_.load_ms, interrupt)));
@@ -67,6 +70,16 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
       const IdBytes& id = ids[missing[i]];
       if (lookup.code == Code::kObjectNotFound && wait.remaining_ms() > 0) {  // deleted while it was being reloaded
         remaining.push_back(missing[i]);
+        continue;
+      }
+      if (lookup.code == Code::kTimeout && wait.ms == 0) {  // it is being read
+        if (loads_end.passed()) {
+          return Status(
+              Code::kTimeout,
+              concat("object ", to_hex(id), " is on disk: it was not reloaded within ", options_.load_ms, " ms"), true);
+        }
+        remaining.push_back(missing[i]);
+        --tries;
         continue;
       }
       if (lookup.code != Code::kOk) return lookup_error(id, lookup, wait.ms);
