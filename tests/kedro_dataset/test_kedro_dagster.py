@@ -15,7 +15,6 @@ import pytest
 
 PYTHON = Path(__file__).resolve().parents[2] / ".venv-kedro-dagster/bin/python"
 pytestmark = [
-    pytest.mark.exhaustive,
     pytest.mark.slow,
     pytest.mark.e2e,
     pytest.mark.timeout(700),

@@ -82,7 +82,6 @@ for code in ({READ_REPORT!r}, 'outputs = session.run(); print("again:", len(outp
     assert "again: 10" in output
 
 
-@pytest.mark.exhaustive
 def test_each_node_is_a_task_of_airflow(project: Project, tmp_path: Path) -> None:
     """kedro-airflow without grouping: tasks share what the catalog has no entry for, in the session of the DAG run."""
     project.kedro("airflow", "create", "--target-dir", "dags")
