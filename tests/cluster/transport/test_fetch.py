@@ -143,7 +143,11 @@ def test_a_sink_that_refuses(source: entrepot.Store, sink: entrepot.Store, peer:
     assert sink.get(plain)[0] == 2
 
 
-def test_a_store_that_is_full(source: entrepot.Store, start_daemon: Callable[..., Any], peer: PeerConnections) -> None:
+def test_a_store_that_is_full(
+    source: entrepot.Store, start_daemon: Callable[..., Any], serve: Serve, connect: Connect
+) -> None:
+    # A sink waits for room for 4 seconds for each object, and reads nothing meanwhile.
+    peer = connect(serve(progress_seconds=30.0).address, progress_seconds=30.0)
     ids = [source.put(np.arange(4_000_000) + n) for n in range(4)]
     small = source.put(b"small")
     with entrepot.connect(start_daemon("64MiB").address) as sink:
