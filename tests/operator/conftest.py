@@ -53,7 +53,8 @@ class FakeApiServer:
         self._thread.join()
 
     def api(self, patience: float = 20) -> Api:
-        return Api(without_credentials(self.url, "stores"), patience=patience)
+        """A client whose time is exactly the server's ``now``, however long a test takes."""
+        return Api(without_credentials(self.url, "stores"), patience=patience, clock=lambda: 0.0)
 
     def put(self, path: str, resource: Resource) -> None:
         """Add a resource directly, without a request."""

@@ -42,6 +42,7 @@ class Api:
         patience: seconds for which a request with a transient error is retried; 0: never.
         request_seconds: for one attempt.
         note_date: called with each response's date, and the monotonic times of its request and of itself.
+        clock: monotonic seconds, from which the server's time between responses is computed.
 
     Raises:
         InvalidArgument: the proxy cannot be used.
@@ -54,11 +55,13 @@ class Api:
         patience: float = PATIENCE_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
         note_date: Callable[[datetime, float, float], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
         self._patience = patience
         self._request_seconds = request_seconds
         self._note_date = note_date
+        self._clock = clock
         self._pool = access.connect()
         self._watched: urllib3.BaseHTTPResponse | None = None
         self._aborted = False  # written by another thread, before it reads _watched
@@ -74,7 +77,7 @@ class Api:
         if self._server_time is None:
             return datetime.now(timezone.utc)
         server_time, at = self._server_time
-        return datetime.fromtimestamp(server_time.timestamp() + time.monotonic() - at, timezone.utc)
+        return datetime.fromtimestamp(server_time.timestamp() + self._clock() - at, timezone.utc)
 
     def get(self, path: str) -> dict[str, Any]:
         """Read one resource.
@@ -362,7 +365,7 @@ class Api:
             self._note_date(server_time, sent_at, time.monotonic())
         # A Date header has whole seconds: one within the same second is ignored, or our time would go back.
         if self._server_time is None or not 0 <= (self.now() - server_time).total_seconds() < 1:
-            self._server_time = (server_time, time.monotonic())
+            self._server_time = (server_time, self._clock())
 
 
 def _read(answer: urllib3.BaseHTTPResponse) -> tuple[bool, Any]:
