@@ -30,7 +30,7 @@ from kedro.io import DatasetError
 
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy.run_journal import RunJournal, run_identity
-from entrepot_kedro.stored_datasets import declare_existing, stored_datasets
+from entrepot_kedro.stored_datasets import declare_existing, resume_session, stored_datasets
 from entrepot_kedro.values.process_session import SessionLocation
 from entrepot_kedro.values.sessions import PROCESS_SESSION, default_scope
 from entrepot_kedro.values.stored_dataset import StoredDataset
@@ -118,8 +118,7 @@ def _continue(
         if suffices(held):
             names = ", ".join(sorted(held))
             logger.info("Continuing in the session of an earlier run, '%s', which has %s", session, names)
-            for dataset in datasets.values():
-                dataset.resume_session(session)
+            resume_session(datasets.values(), session)
             journal.remove(run_id)
             return
 

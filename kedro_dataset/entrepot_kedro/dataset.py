@@ -49,7 +49,7 @@ from entrepot_kedro.values.credentials import parse_credentials
 from entrepot_kedro.values.load_arguments import parse_load_arguments
 from entrepot_kedro.values.no_value import NO_VALUE
 from entrepot_kedro.values.previews import preview_of
-from entrepot_kedro.values.process_session import register_process_session
+from entrepot_kedro.values.process_session import hold_process_session, register_process_session
 from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
 from entrepot_kedro.values.stored_dataset import RunInfo
 from entrepot_kedro.values.stored_versions import VersionedStoredDataset
@@ -298,7 +298,10 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
 
     def store(self) -> Store:
         """Return a store for the value's session."""
-        return session_store(self.address, self.scope, self._session.name, self._session_ttl, self.storage_options)
+        store = session_store(self.address, self.scope, self._session.name, self._session_ttl, self.storage_options)
+        if self._session.name == PROCESS_SESSION:
+            hold_process_session(self.address, self.scope, store)
+        return store
 
     def reference(self, key: str | None = None) -> ObjectRef:
         """Return the lineage reference of a value of this dataset; computed without the store.

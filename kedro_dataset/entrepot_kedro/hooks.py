@@ -144,6 +144,8 @@ class EntrepotHooks:
             begin_run(binding, run_params, pipeline, catalog)
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.begin_run(run_params, pipeline, catalog)
+        if (held_sessions := _loaded_held_sessions()) is not None:
+            held_sessions.hold(str(run_params["run_id"]), pipeline, catalog)
 
     @hook_impl
     def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
@@ -159,6 +161,8 @@ class EntrepotHooks:
             end_run(binding, run_params, pipeline, catalog, succeeded=True)
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.end_run(run_params, succeeded=True)
+        if (held_sessions := _loaded_held_sessions()) is not None:
+            held_sessions.release(str(run_params["run_id"]))
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_success(pipeline, catalog)
 
@@ -174,6 +178,8 @@ class EntrepotHooks:
             end_run(binding, run_params, pipeline, catalog, succeeded=False)
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.end_run(run_params, succeeded=False)
+        if (held_sessions := _loaded_held_sessions()) is not None:
+            held_sessions.release(str(run_params["run_id"]))
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_failure(pipeline, catalog)
 
@@ -282,6 +288,15 @@ def _loaded_continued_runs() -> ModuleType | None:
     from entrepot_kedro import continued_runs
 
     return continued_runs
+
+
+def _loaded_held_sessions() -> ModuleType | None:
+    """Return the module ``held_sessions`` if this process has datasets in the store; else a run has no sessions."""
+    if "entrepot_kedro.dataset" not in sys.modules:
+        return None
+    from entrepot_kedro import held_sessions
+
+    return held_sessions
 
 
 def _loaded_node_reservations() -> ModuleType | None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from entrepot.errors import EntrepotError
+from entrepot.garbage import remove_session, unused_sessions
+from entrepot_io.connections import scope_store
 from kedro.io import DatasetError
 from kedro.pipeline import Pipeline
 
 from entrepot_kedro.compat.datasets import uncached
 from entrepot_kedro.values.stored_dataset import StoredDataset
+from entrepot_kedro.values.transcoding import plain_name
 
 
 def stored_dataset(catalog: Any, name: str) -> StoredDataset | None:
@@ -58,23 +63,55 @@ def join_run(names: Iterable[str], catalog: Any, run_id: str) -> None:
             dataset.join_run(run_id, name)
 
 
+def one_per_session(datasets: Mapping[str, StoredDataset]) -> list[StoredDataset]:
+    """Return one of the datasets, which have their names, for each session that they are in."""
+    by_session = {(dataset.address, dataset.scope, dataset.session.name): dataset for dataset in datasets.values()}
+    return list(by_session.values())
+
+
+def resume_session(datasets: Iterable[StoredDataset], session: str) -> None:
+    """Let datasets of a run that begins use the session of an earlier one instead of its own.
+
+    Looking for their values has created the run's own session, which is removed, as nobody else knows it.
+
+    Args:
+        datasets: datasets whose values belong to the run.
+        session: name of the earlier run's session.
+    """
+    unneeded: dict[tuple[str | None, str, str], StoredDataset] = {}
+    for dataset in datasets:
+        own = dataset.session
+        dataset.resume_session(session)
+        if dataset.session != own:
+            unneeded[dataset.address, dataset.scope, own.name] = dataset
+    for (address, scope, name), dataset in unneeded.items():
+        with suppress(EntrepotError):  # otherwise its TTL ends it
+            store = scope_store(address, scope, dataset.storage_options)
+            for known, last_used in unused_sessions(store, scope).items():
+                if known == name:
+                    remove_session(store, scope, name, last_used)
+
+
 def declare_existing(pipeline: Pipeline, datasets: Mapping[str, StoredDataset]) -> None:
     """Tell Kedro which values exist, so that ``--only-missing-outputs`` runs a node only if its outputs are needed.
 
     Kedro runs the node of every missing persistent dataset, and of every missing non-persistent one that a running node
     reads. So existing values are declared persistent; missing ones are made only if they are read or are outputs of the
-    pipeline.
+    pipeline. Kedro does not see that a node reads ``d@pandas`` where another one makes ``d@polars``, so what is read
+    under another transcoded name is made if it is missing.
 
     Args:
         pipeline: pipeline of the run.
         datasets: its datasets in the store, by name.
     """
     outputs, configured_session = pipeline.outputs(), os.environ.get("ENTREPOT_SESSION")
+    read_under_other_names = {plain_name(name) for name in pipeline.all_inputs() - pipeline.all_outputs()}
     for name in pipeline.all_outputs() & datasets.keys():
         dataset = datasets[name]
         # A dataset that the catalog gives a session of its own is persistent whether it is read now or not.
         if dataset.session.ends_with_run or (configured_session and dataset.session.name == configured_session):
-            dataset.declare_persistent(name in outputs or dataset.exists())
+            is_needed = name in outputs or plain_name(name) in read_under_other_names
+            dataset.declare_persistent(is_needed or dataset.exists())
 
 
 def _has_stored_type(catalog: Any, name: str) -> bool:

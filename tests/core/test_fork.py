@@ -15,6 +15,7 @@ from typing import Any
 import entrepot
 import numpy as np
 import pytest
+from entrepot.garbage import unused_sessions
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -52,6 +53,36 @@ def test_a_forked_child_reads_writes_and_outlives_the_parents_pin(store: entrepo
     assert store.get(child_oid)[0] == 4
     wait_until(lambda: store.status()["deferred_frees"] == 0, "the dead child's pin to go")
     wait_until(lambda: len(store.status()["clients"]) == 1, "the child's registration to go")
+
+
+def test_a_child_does_not_keep_the_parents_sessions_open(store: entrepot.Store) -> None:
+    """Not even after it has opened and closed them itself; stores that it inherited stay usable."""
+    run = store.session("run")
+    used_read, used_write = os.pipe()
+    end_read, end_write = os.pipe()
+
+    def child() -> None:
+        own = store.session("run")
+        own.put(b"1")
+        assert not unused_sessions(own, own.scope), "it is open here, and in the parent"
+        own.close()
+        run.put(b"2", name="of the child")
+        os.write(used_write, b"1")
+        assert os.read(end_read, 1) == b"1"
+        store.session("run").close()
+        run.close()
+
+    wait = in_child(child)
+    assert os.read(used_read, 1) == b"1"
+    assert not unused_sessions(store, store.scope)
+    run.close()
+    assert set(unused_sessions(store, store.scope)) == {"run"}
+    os.write(end_write, b"1")
+    wait()
+    for end in (used_read, used_write, end_read, end_write):
+        os.close(end)
+    with store.session("run") as again:
+        assert again.get_by_name("of the child") == b"2"
 
 
 def test_a_child_gets_a_private_copy_of_an_unsealed_blob(store: entrepot.Store) -> None:

@@ -139,6 +139,33 @@ def test_what_was_removed_is_computed_again() -> None:
     assert calls == ["a", "b", "c", "d"]
 
 
+def test_a_continued_run_leaves_no_empty_session() -> None:
+    failed_run("d")
+    outputs, _ = runs.run(job().from_nodes("d"), CATCH_ALL)
+    assert outputs["result"].load() == b"ababcd"
+    del outputs, _
+    gc.collect()
+    assert sessions() == []
+
+
+def test_what_is_read_under_another_transcoded_name_is_made() -> None:
+    """Kedro's search for nodes to run takes ``y@first`` and ``y@second`` for two datasets."""
+    transcoded = pipeline(
+        [
+            node(step("a"), None, "x@first", name="a"),
+            node(step("b"), "x@second", "y@first", name="b"),
+            node(step("c"), "y@second", None, name="c"),
+        ]
+    )
+    failing.add("b")
+    with pytest.raises(RuntimeError, match="told to fail in b"):
+        runs.run(transcoded, CATCH_ALL)
+    failing.clear()
+    calls.clear()
+    runs.run(transcoded, CATCH_ALL, only_missing_outputs=True)
+    assert calls == ["b", "c"]
+
+
 def test_missing_inputs_are_reported_if_no_run_has_them() -> None:
     failed_run("b")
     with pytest.raises(ValueError, match=r"\{'z'.*\} not found|\{.*'z'\} not found"):

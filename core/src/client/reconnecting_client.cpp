@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/text.h"
 
@@ -210,6 +211,10 @@ void ReconnectingClient::fail(std::vector<PutResult>& done, const Status& why) {
 
 void ReconnectingClient::after_fork_in_child() {
   reattaching_.after_fork_in_child();
+  for (auto& [name, open] : sessions_) {
+    open.inherited += std::exchange(open.users, 0);
+    open.open_count = 0;
+  }
   mutex_.unlock();
 }
 
@@ -244,12 +249,19 @@ void ReconnectingClient::close_session(const std::string& scope, const std::stri
   {
     const std::lock_guard lock(mutex_);
     const auto match = sessions_.find({scope, session});
-    if (match == sessions_.end() || --match->second.users > 0) return;
-    open = std::move(match->second);
-    sessions_.erase(match);
-    for (const std::uint64_t handle : open.handles)
-      names_.erase(handle);
+    if (match == sessions_.end()) return;
+    OpenSession& known = match->second;
+    // In the child of a fork, which user is closing is not known; most likely one that has opened it there.
+    (known.users > 0 ? known.users : known.inherited) -= 1;
+    if (known.users > 0) return;
+    open = known;
+    known.open_count = 0;
     current = attachment_;
+    if (known.inherited == 0) {
+      sessions_.erase(match);
+      for (const std::uint64_t handle : open.handles)
+        names_.erase(handle);
+    }
   }
   if (open.attachment != current->number) return;  // it was open in a store that is gone
   for (std::uint32_t i = 0; i < open.open_count; ++i)

@@ -135,6 +135,7 @@ class ReconnectingClient : public ForkWatcher {
   static constexpr int kTries = 3;
   struct OpenSession {
     std::uint32_t users = 0;
+    std::uint32_t inherited = 0;                  // users at a fork, in the child: it is not open for them
     std::optional<Client::SessionLimits> limits;  // as last set
     std::optional<bool> deletes_consumed;
     std::uint32_t attachment = 0;        // the one that `number` belongs to

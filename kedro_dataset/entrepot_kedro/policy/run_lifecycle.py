@@ -25,7 +25,7 @@ from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.policy.policy_runtime import PolicyBinding
 from entrepot_kedro.policy.run_context import RunContext, label_of, registered_pipeline
 from entrepot_kedro.policy.run_journal import RunJournal, run_identity
-from entrepot_kedro.stored_datasets import declare_existing, stored_datasets
+from entrepot_kedro.stored_datasets import declare_existing, one_per_session, resume_session, stored_datasets
 from entrepot_kedro.values.stored_dataset import CatalogLink, RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import plain_name
 
@@ -60,8 +60,7 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
         journal.write(run_id, run_datasets[0].session.name, identity)  # before an earlier run's entry is taken
         if run_params.get("only_missing_outputs") and (session := journal.take_session(identity)):
             logger.info("Continuing in the session of an earlier run, '%s'", session)
-            for dataset in run_datasets:
-                dataset.resume_session(session)
+            resume_session(run_datasets, session)
             journal.write(run_id, session, identity)
     if run_params.get("only_missing_outputs"):
         declare_existing(pipeline, datasets)
@@ -75,7 +74,7 @@ def end_run(
     policy_registry.withdraw()
     binding.discard_attempts()
     datasets = stored_datasets(catalog, pipeline, pipeline)
-    for dataset in _one_per_session(datasets):
+    for dataset in one_per_session(datasets):
         _finalize(binding.runtime_of(dataset), dataset)
     journal = RunJournal(binding.default_runtime().log.path)
     run_id = str(run_params["run_id"])
@@ -102,11 +101,3 @@ def _finalize(runtime: PolicyRuntime, dataset: StoredDataset) -> None:
         logger.warning("Entrepot: the checkpoint of %s was abandoned; the value itself is in the store", key)
     for problem in report.problems:
         logger.warning("Entrepot: %s", problem)
-
-
-def _one_per_session(datasets: dict[str, StoredDataset]) -> list[StoredDataset]:
-    """Return one dataset for each session that holds values of this run."""
-    datasets_by_session = {
-        (dataset.address, dataset.scope, dataset.session.name): dataset for dataset in datasets.values()
-    }
-    return list(datasets_by_session.values())

@@ -1,0 +1,214 @@
+"""The session of a running run is in use while a node computes: it does not expire, and commands leave it alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import entrepot
+import kedro_runs
+import pytest
+from entrepot.garbage import unused_sessions
+from entrepot_io.connections import close_all
+from entrepot_io.scopes import folder_scope
+from entrepot_kedro import EntrepotDataset
+from kedro.pipeline import node, pipeline
+from kedro_projects import kedro, kedro_environment, write_project
+
+RUNNERS = ["SequentialRunner", "ThreadRunner", "ParallelRunner", "entrepot_kedro.EntrepotParallelRunner"]
+PROJECT_FILES = {
+    "conf/base/entrepot.yml": "intermediates: '*'\n",
+    "src/held/nodes.py": """
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def make():
+    return np.arange(100_000)
+
+
+def compute(values):
+    if "DO_NOT_WAIT" not in os.environ:
+        Path("computing").write_text(str(os.getpid()))
+        while not Path("go").exists():
+            time.sleep(0.02)
+    return values * 2
+
+
+def total(values, doubled):
+    Path("answer").write_text(str(int(values.sum()) + int(doubled.sum())))
+""",
+    "src/held/pipeline_registry.py": """
+from kedro.pipeline import node, pipeline
+
+from held import nodes
+
+
+def register_pipelines():
+    return {
+        "__default__": pipeline(
+            [
+                node(nodes.make, None, "values", name="make"),
+                node(nodes.compute, "values", "doubled", name="compute"),
+                node(nodes.total, ["values", "doubled"], None, name="total"),
+            ]
+        )
+    }
+""",
+}
+ANSWER = str(3 * sum(range(100_000)))
+
+
+class Run:
+    """A run of a project whose node ``compute`` waits until ``go`` is called.
+
+    Args:
+        folder: the project.
+        address: of the store.
+        arguments: of ``kedro run``.
+        variables: its environment variables.
+    """
+
+    def __init__(self, folder: Path, address: str, *arguments: str, **variables: str) -> None:
+        self.folder = folder
+        self.variables = {"ENTREPOT_ADDRESS": address}
+        with (folder / "log").open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kedro", "run", *arguments],
+                cwd=folder,
+                env=kedro_environment() | self.variables | variables,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def is_computing(self) -> bool:
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+        return (self.folder / "computing").exists() and bool((self.folder / "computing").read_text())
+
+    def command(self, *arguments: str, **variables: str) -> str:
+        """Run ``kedro entrepot ...`` in the project; return its output."""
+        return kedro(self.folder, "entrepot", *arguments, variables=self.variables | variables).stdout
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
+
+    def answer(self) -> str:
+        """Wait for the run's end; return what its last node has written."""
+        assert self.process.wait(100) == 0, (self.folder / "log").read_text()
+        return (self.folder / "answer").read_text()
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(tmp_path: Path, daemon: Any, wait_until: Any) -> Iterator[Start]:
+    """``start(*arguments, **variables)``: a run whose node ``compute`` is running."""
+    write_project(tmp_path, "held", PROJECT_FILES)
+    runs: list[Run] = []
+
+    def begin(*arguments: str, **variables: str) -> Run:
+        runs.append(Run(tmp_path, daemon.address, *arguments, **variables))
+        wait_until(runs[-1].is_computing, "a node that computes")
+        return runs[-1]
+
+    yield begin
+    (tmp_path / "go").touch()
+    for run in runs:
+        with suppress(ProcessLookupError):
+            os.killpg(run.process.pid, signal.SIGKILL)  # with workers that a killed run has left
+        run.process.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_commands_leave_a_running_run_alone(start: Start, runner: str) -> None:
+    run = start("--runner", runner)
+    assert ": in use, " in run.command("status")
+    assert "nothing to remove" in run.command("gc")
+    assert "Error: no failed run of this project" in run.command("resume")
+    assert "Error: no failed run of this project" in run.command("checkpoint", str(run.folder / "checkpoint"))
+    run.go()
+    assert run.answer() == ANSWER
+    assert "nothing is stored" in run.command("status")
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("runner", ["SequentialRunner", "ParallelRunner"])
+@pytest.mark.parametrize("session", [None, "nightly"])
+def test_a_node_may_take_longer_than_the_sessions_time_to_live(
+    start: Start, daemon: Any, wait_until: Any, runner: str, session: str | None
+) -> None:
+    variables = {} if session is None else {"ENTREPOT_SESSION": session}
+    run = start("--runner", runner, ENTREPOT_SESSION_TTL="1s", **variables)
+    with entrepot.connect(daemon.address) as store:
+        store.session("began when the node did", ttl=1).put(b"x")
+        wait_until(lambda: not [each for each in store.sessions() if each.session], "a session that expires")
+    run.go()
+    assert run.answer() == ANSWER
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_workers_of_a_killed_run_do_not_keep_its_session(start: Start, wait_until: Any, start_method: str) -> None:
+    run = start("--runner", "ParallelRunner", KEDRO_MP_CONTEXT=start_method)
+    worker = int((run.folder / "computing").read_text())
+    run.process.kill()
+    run.process.wait(60)
+    wait_until(lambda: ": ended, " in run.command("status"), "the run's end")
+    (run.folder / "computing").unlink()
+    resumed = run.command("resume", DO_NOT_WAIT="1")
+    assert "Running 2 out of 3 nodes" in resumed, resumed
+    assert (run.folder / "answer").read_text() == ANSWER
+    os.kill(worker, 0)  # it has computed until now, to no end
+
+
+def test_values_of_a_process_are_in_use_until_it_exits(daemon: Any, in_scope_tests: None) -> None:
+    """As in a notebook."""
+    scope = folder_scope("kedro", Path.cwd())
+    EntrepotDataset(name="table", scope=scope).save(b"x")
+    with entrepot.connect(daemon.address, scope=scope) as store:
+        (info,) = (each for each in store.sessions() if each.session)
+        assert info.objects == 1
+        assert not unused_sessions(store, scope)
+        daemon.kill(store)
+        daemon.start()
+        EntrepotDataset(name="table", scope=scope).save(b"x")
+    with entrepot.connect(daemon.address, scope=scope) as store:
+        assert [each.session for each in store.sessions() if each.session] == [info.session]
+        assert not unused_sessions(store, scope)
+
+
+def test_a_run_without_a_store_is_warned_when_it_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, in_scope_tests: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", f"unix://{tmp_path}/nothing.sock")
+    close_all()
+    began = []
+
+    def compute() -> bytes:
+        began.extend(record.getMessage() for record in caplog.records)
+        return b"x"
+
+    with caplog.at_level(logging.WARNING), pytest.raises(Exception, match="cannot be reached"):
+        kedro_runs.run(
+            pipeline([node(compute, None, "x", name="compute")]), {"x": {"type": "entrepot_kedro.EntrepotDataset"}}
+        )
+    assert any("nodes that load from it or save to it will fail" in line for line in began), began
