@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from os import urandom
 from typing import Any
 
+from entrepot.errors import InvalidArgument
+
 from entrepot_kedro.compat.datasets import is_cache_type
 
 # The class, as a catalog may write it; other classes are given as such, since importing what a catalog names is slow.
@@ -31,7 +33,15 @@ def catalog_config(config: Mapping[str, Any], *, run_id: str | None = None) -> d
         config: what ``DataCatalog.from_config`` takes; it is not changed.
         run_id: the run whose session the values belong to; default: a new one, so that two catalogs of one process
             never share values unless they are meant to.
+
+    Raises:
+        InvalidArgument: it is not a mapping of entries by name.
     """
+    if not isinstance(config, Mapping) or not all(isinstance(name, str) for name in config):
+        raise InvalidArgument(
+            "the configuration of a catalog is a mapping of entries by name, as in a project's catalog.yml, and not "
+            f"{config!r}"
+        )
     run_id = run_id or f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{urandom(4).hex()}"
     return named_entries(config, {"run_id": run_id})
 

@@ -114,11 +114,14 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
 @click.option("--env", "-e", help="as for kedro run")
 @click.pass_obj
 def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str, env: str | None) -> None:
-    """Run again what a failed run has not computed: kedro run --only-missing-outputs, in its session."""
+    """Run again what a failed run has not computed: kedro run --only-missing-outputs, in its session.
+
+    Outputs that exist are left as they are, also those of earlier runs: kedro run --from-nodes computes them again.
+    """
     with _errors():
         store = _project_store(metadata)
         chosen = _chosen(store, session)
-    click.echo(f"going on in session {chosen}")
+    click.echo(f"going on in session {chosen}; outputs that exist are left as they are, also those of earlier runs")
     os.environ["ENTREPOT_SESSION"] = chosen  # before any dataset is made
     from kedro.framework.session import KedroSession
     from kedro.utils import load_obj

@@ -1,13 +1,13 @@
 """Sessions that a run has open from its beginning to its end, so that they are in use while its nodes compute.
 
-    run begun --hold--> open --run ended, or its process exited--> closed: its TTL runs, and `kedro entrepot gc` takes it
+    run begun --hold--> open --run ended, or its process exited--> closed: its TTL runs, `kedro entrepot gc` may take it
 
 No dataset has its session open for longer than a load or a save takes. So without this, a TTL that is shorter than a
 node would remove the values of a running run, and so would ``kedro entrepot gc``.
 
-Only the process of ``kedro run`` has them open. Workers do not: those of Kedro's ParallelRunner outlive a killed parent,
-and would keep its session from the run that is to continue in it. (A forked one inherits the ``Store``, but is another
-client, which has no session open until it uses one.)
+Only the process of ``kedro run`` has them open. Workers do not: those of Kedro's ParallelRunner outlive a killed
+parent, and would keep its session from the run that is to continue in it. (A forked one inherits the ``Store``, but is
+another client, which has no session open until it uses one.)
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def resume_session(datasets: Iterable[StoredDataset], session: str) -> None:
     for (address, scope, name), dataset in unneeded.items():
         with suppress(EntrepotError):  # otherwise its TTL ends it
             store = scope_store(address, scope, dataset.storage_options)
-            for known, last_used in unused_sessions(store, scope).items():
-                if known == name:
+            for unused, last_used in unused_sessions(store, scope).items():
+                if unused == name:
                     remove_session(store, scope, name, last_used)
 
 

@@ -96,6 +96,13 @@ def test_other_entries_stay_as_they_are() -> None:
     assert config["mine"] == ENTRY | {"name": "m"}, "the configuration itself is not changed"
 
 
+@pytest.mark.parametrize("config", [None, [], "catalog.yml", {7: ENTRY}])
+def test_what_is_no_configuration_is_refused(config: Any) -> None:
+    with pytest.raises(InvalidArgument, match="a mapping of entries by name") as caught:
+        catalog_config(config)
+    assert repr(config) in str(caught.value)
+
+
 class Pair(AbstractDataset[Any, Any]):
     """Creates two datasets from configuration under the same inner name, as Kedro's wrappers do."""
 

@@ -201,7 +201,7 @@ def test_a_run_without_a_store_is_warned_when_it_begins(
 ) -> None:
     monkeypatch.setenv("ENTREPOT_ADDRESS", f"unix://{tmp_path}/nothing.sock")
     close_all()
-    began = []
+    began: list[str] = []
 
     def compute() -> bytes:
         began.extend(record.getMessage() for record in caplog.records)

@@ -250,14 +250,14 @@ void ReconnectingClient::close_session(const std::string& scope, const std::stri
     const std::lock_guard lock(mutex_);
     const auto match = sessions_.find({scope, session});
     if (match == sessions_.end()) return;
-    OpenSession& known = match->second;
-    // In the child of a fork, which user is closing is not known; most likely one that has opened it there.
-    (known.users > 0 ? known.users : known.inherited) -= 1;
-    if (known.users > 0) return;
-    open = known;
-    known.open_count = 0;
+    OpenSession& entry = match->second;
+    // In the child of a fork, it is not known which user is closing; most likely one that has opened it there.
+    (entry.users > 0 ? entry.users : entry.inherited) -= 1;
+    if (entry.users > 0) return;
+    open = entry;
+    entry.open_count = 0;
     current = attachment_;
-    if (known.inherited == 0) {
+    if (entry.inherited == 0) {
       sessions_.erase(match);
       for (const std::uint64_t handle : open.handles)
         names_.erase(handle);
