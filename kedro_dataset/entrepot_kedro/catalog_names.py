@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from os import urandom
 from typing import Any
 
-from entrepot.errors import InvalidArgument
-
 from entrepot_kedro.compat.datasets import is_cache_type
 
 # The class, as a catalog may write it; other classes are given as such, since importing what a catalog names is slow.
@@ -38,6 +36,8 @@ def catalog_config(config: Mapping[str, Any], *, run_id: str | None = None) -> d
         InvalidArgument: it is not a mapping of entries by name.
     """
     if not isinstance(config, Mapping) or not all(isinstance(name, str) for name in config):
+        from entrepot.errors import InvalidArgument  # not at the top: projects without a store import this too
+
         raise InvalidArgument(
             "the configuration of a catalog is a mapping of entries by name, as in a project's catalog.yml, and not "
             f"{config!r}"

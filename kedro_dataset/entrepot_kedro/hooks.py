@@ -162,7 +162,7 @@ class EntrepotHooks:
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.end_run(run_params, succeeded=True)
         if (held_sessions := _loaded_held_sessions()) is not None:
-            held_sessions.release(str(run_params["run_id"]))
+            held_sessions.release(str(run_params.get("run_id")))
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_success(pipeline, catalog)
 
@@ -179,7 +179,7 @@ class EntrepotHooks:
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.end_run(run_params, succeeded=False)
         if (held_sessions := _loaded_held_sessions()) is not None:
-            held_sessions.release(str(run_params["run_id"]))
+            held_sessions.release(str(run_params.get("run_id")))
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_failure(pipeline, catalog)
 
