@@ -72,6 +72,8 @@ class SpillBackend {
   // Starts copying `from` (sealed, resident until the completion). May be refused at once, without a completion:
   // kStoreFull, naming quota, reserve or directory.
   [[nodiscard]] virtual Status write(std::uint64_t ticket, const BlobKey& blob, const BlobLocation& from) = 0;
+  // The most that a copy of a blob of this length takes of the quota.
+  [[nodiscard]] virtual std::uint64_t copy_bytes(std::uint64_t length) const = 0;
   // Starts reading a complete copy into `to`: memory the store has reserved for it and nobody else writes.
   [[nodiscard]] virtual Status read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from,
                                     const BlobLocation& to) = 0;

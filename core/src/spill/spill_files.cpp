@@ -81,12 +81,16 @@ std::unique_ptr<SpillTransfer> SpillFiles::transfer_of(std::uint64_t ticket, con
   return transfer;
 }
 
+std::uint64_t SpillFiles::copy_bytes(std::uint64_t length) const {
+  return extent_bytes(length, options_.cipher != nullptr);
+}
+
 Status SpillFiles::write(std::uint64_t ticket, const BlobKey& blob, const BlobLocation& from) {
   if (ended_) return Status(Code::kStoreUnavailable, "the store is shutting down and no longer spills");
   if (from.length > kMaxSpillBytes) {
     return Status(Code::kInvalidArgument, concat("a blob of ", format_bytes(from.length), " is too large to spill"));
   }
-  RETURN_IF_ERROR(space_.check_quota(extent_bytes(from.length, options_.cipher != nullptr)));
+  RETURN_IF_ERROR(space_.check_quota(copy_bytes(from.length)));
   RETURN_IF_ERROR(workers_.ensure_running());
   ASSIGN_OR_RETURN(BlobBytes bytes, segments_.at(from));
   workers_.add(transfer_of(ticket, blob, from, std::move(bytes)));
@@ -170,7 +174,7 @@ Status SpillFiles::adopt(const BlobKey& blob, SpillLocation copy, std::uint64_t 
 
 std::uint64_t SpillFiles::extent_of(const SpillPosition& place, std::uint64_t length) const {
   const auto packed = packed_.find(place);
-  return packed == packed_.end() ? extent_bytes(length, options_.cipher != nullptr) : packed->second;
+  return packed == packed_.end() ? copy_bytes(length) : packed->second;
 }
 
 // For a copy that was complete when a daemon died, of an object not yet in the manifest: reads its header. If that is

@@ -43,6 +43,7 @@ class SpillFiles final : public SpillBackend {
                                                                 SegmentMappings::Open segments, int event_fd);
   ~SpillFiles() override;
 
+  [[nodiscard]] std::uint64_t copy_bytes(std::uint64_t length) const override;
   [[nodiscard]] Status write(std::uint64_t ticket, const BlobKey& blob, const BlobLocation& from) override;
   [[nodiscard]] Status read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from,
                             const BlobLocation& to) override;

@@ -60,6 +60,7 @@ Result<std::optional<LeaseGrant>> Admission::try_lease(PendingLease& request) {
     if (fit == Fit::kNow) {
       request.remedies.evicting = request.remedies.evicting || deps_.pager.enabled();
       if (deps_.pager.reclaim(request.min_bytes, Pager::Purpose::kNew)) continue;
+      request.remedies.short_of_quota = deps_.pager.is_short_of_quota();
       if (deps_.pager.has_io_in_progress()) return grant;
     }
     // Head-room is worth a wait, but nothing that fits is refused for it.

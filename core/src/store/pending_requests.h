@@ -25,8 +25,9 @@ namespace entrepot {
 
 // What was tried to make room before reporting that there is none.
 struct Remedies {
-  bool evicting = false;  // evicting other objects to disk
-  bool waiting = false;   // waiting until something is released
+  bool evicting = false;        // evicting other objects to disk
+  bool waiting = false;         // waiting until something is released
+  bool short_of_quota = false;  // and some objects could not be evicted because of the spill quota
 };
 
 struct PendingLookup {

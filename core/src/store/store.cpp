@@ -374,7 +374,8 @@ void Store::answer_overdue(std::uint64_t now_ns) {
       if (request->load_ms == 0 || outcome.code != Code::kOk || outcome.resident) continue;
       const bool no_room = pager_.is_loading(outcome.slot) && pager_.has_queued_loads();
       outcome.code = no_room ? Code::kStoreFull : Code::kTimeout;
-      outcome.message = no_room ? concat("there is no room to reload it: ", report_.describe_holders({true, true}))
+      outcome.message = no_room ? concat("there is no room to reload it: ",
+                                         report_.describe_holders({true, true, pager_.is_short_of_quota()}))
                                 : concat("it was not reloaded within ", request->load_ms, " ms");
     }
     request->done(std::move(outcomes));

@@ -111,6 +111,11 @@ std::string StoreReport::describe_holders(const Remedies& remedies) const {
     const SpillStats spill = from_.pager.spill_stats();
     text += concat(", spilled ", format_bytes(spill.used_bytes), " of ", format_bytes(spill.quota_bytes));
     if (!spill.note.empty()) text += concat(" (", spill.note, ")");
+    if (remedies.short_of_quota) {
+      text += concat(" (of the spill quota, ",
+                     format_bytes(spill.quota_bytes - std::min(spill.quota_bytes, spill.used_bytes)),
+                     " are left: too little to write more objects, or kept for reading back those on disk)");
+    }
   }
   for (const auto& [client, pinned] : use.by_client) {
     const ClientState* state = from_.clients.find(client);
@@ -127,6 +132,7 @@ std::string StoreReport::describe_holders(const Remedies& remedies) const {
   if (remedies.evicting) text += ", moving objects to disk";
   if (remedies.waiting) text += ", waiting";
   text += ". Delete objects or sessions, release values that readers hold, or start the daemon with a larger --size";
+  if (remedies.short_of_quota) text += " or --spill-quota";
   if (!from_.pager.enabled())
     text += concat(" or with --spill-path (spilling is off: ", from_.options.no_spill_reason, ")");
   return text;

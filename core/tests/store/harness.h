@@ -86,6 +86,7 @@ class FakeSpillBackend : public SpillBackend {
     SpillLocation location = 0;
   };
 
+  [[nodiscard]] std::uint64_t copy_bytes(std::uint64_t length) const override { return length; }
   Status write(std::uint64_t ticket, const BlobKey& blob, const BlobLocation& from) override;
   Status read(std::uint64_t ticket, const BlobKey& blob, SpillLocation from, const BlobLocation& to) override;
   void release(const BlobKey& blob, SpillLocation copy, std::uint64_t length) override;

@@ -153,6 +153,8 @@ TEST_F(Paging, AQuotaIsSaidAndHeldAndWhatIsOutCanStillComeBack) {
     const Result<LeaseGrant> got = patient_lease(2 * kMiB);
     if (!got.is_ok()) {
       EXPECT_EQ(got.status().code(), Code::kStoreFull);
+      EXPECT_NE(got.status().message().find("a larger --size or --spill-quota"), std::string::npos)
+          << got.status().message();
       break;
     }
     SealSpec spec;
@@ -231,6 +233,7 @@ TEST_F(Paging, ALoadWithoutRoomWaitsAndSaysWhoHoldsTheMemory) {
   }
   const LookupOutcome got = h.get(kA);
   EXPECT_EQ(got.code, Code::kStoreFull);
+  EXPECT_EQ(got.message.find("--spill-quota"), std::string::npos) << "the quota has room: " << got.message;
   EXPECT_NE(got.message.find("pins 15 objects"), std::string::npos) << got.message;
   h.kill(client);
   h.clock.advance_ms(100);

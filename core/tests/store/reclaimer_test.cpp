@@ -148,6 +148,59 @@ TEST_F(Reclaiming, NewValuesDoNotUseUpWhatReloadsNeed) {
   EXPECT_NE(resident(first), resident(second));
 }
 
+TEST_F(Reclaiming, TheReserveCountsWhatAnEarlierDaemonSpilled) {
+  static_cast<void>(p.put_spilled(1, 8 * kMiB));
+  for (std::uint64_t number = 2; number <= 4; ++number)
+    static_cast<void>(put_clean(number));
+  p.spill.quota = p.spill.used();
+  EXPECT_FALSE(reclaimer.reclaim(kMiB, Purpose::kNew)) << "the 6 MiB that are clean are kept for it";
+  EXPECT_TRUE(reclaimer.is_short_of_quota());
+  EXPECT_EQ(p.parts.blobs.clean_bytes(), 6 * kMiB);
+}
+
+TEST_F(Reclaiming, TheReserveShrinksWhenTheLargestSpilledObjectIsDeleted) {
+  static_cast<void>(p.put_spilled(1, 8 * kMiB));
+  for (std::uint64_t number = 2; number <= 4; ++number)
+    static_cast<void>(put_clean(number));
+  reclaimer.begin_turn();
+  p.spill.quota = p.spill.used();
+  ASSERT_FALSE(reclaimer.reclaim(kMiB, Purpose::kNew));
+  p.remove(1);
+  p.spill.quota = p.spill.used();
+  reclaimer.begin_turn();
+  EXPECT_TRUE(reclaimer.reclaim(kMiB, Purpose::kNew));
+  EXPECT_FALSE(reclaimer.is_short_of_quota());
+  EXPECT_EQ(p.parts.blobs.clean_bytes(), 4 * kMiB);
+}
+
+TEST_F(Reclaiming, WhatTheQuotaHasNoRoomForDoesNotHideWhatFits) {
+  const std::uint32_t large = p.put(1, 8 * kMiB);
+  const std::uint32_t small = p.put(2);
+  p.spill.quota = 5 * kMiB;
+  EXPECT_FALSE(reclaimer.reclaim(kMiB, Purpose::kNew));
+  EXPECT_TRUE(reclaimer.is_short_of_quota());
+  EXPECT_TRUE(p.writer.is_writing(small) && !p.writer.is_writing(large));
+  complete();
+  EXPECT_TRUE(reclaimer.reclaim(kMiB, Purpose::kNew));
+  EXPECT_TRUE(resident(large) && !resident(small));
+}
+
+TEST_F(Reclaiming, WriteBackPassesOverWhatTheQuotaHasNoRoomFor) {
+  static_cast<void>(p.put(1, 8 * kMiB));
+  for (std::uint64_t number = 2; number <= 11; ++number)
+    static_cast<void>(p.put(number));
+  p.spill.quota = 7 * kMiB;
+  reclaimer.write_back();
+  EXPECT_EQ(p.writer.bytes_in_flight(), 6 * kMiB) << "three of the small ones";
+}
+
+TEST_F(Reclaiming, TheRecomputableIsDroppedIfTheQuotaHasNoRoomForIt) {
+  static_cast<void>(put_recomputable(1, kDearNs));
+  p.spill.quota = kMiB;
+  EXPECT_TRUE(reclaimer.reclaim(kMiB, Purpose::kNew));
+  EXPECT_EQ(p.lookup(1), Code::kObjectDropped);
+}
+
 TEST_F(Reclaiming, AnObjectIsEvictedOnRequest) {
   const std::uint32_t dirty = p.put(1);
   EXPECT_TRUE(reclaimer.evict(dirty).is_ok());

@@ -99,8 +99,10 @@ class Pager : public ResidencyListener {
   [[nodiscard]] bool has_io_in_progress() const { return !writer_.is_idle() || !loader_.is_idle(); }
   // Whether memory that cannot be freed now may become free without anybody's doing: once it is written.
   [[nodiscard]] bool may_make_room() const {
-    return enabled() && (has_io_in_progress() || (writer_.can_write() && spillable_bytes() != 0));
+    return enabled() &&
+           (has_io_in_progress() || (writer_.can_write() && !is_short_of_quota() && spillable_bytes() != 0));
   }
+  [[nodiscard]] bool is_short_of_quota() const { return reclaimer_.is_short_of_quota(); }
   [[nodiscard]] bool has_queued_loads() const { return loader_.has_waiting(); }
   [[nodiscard]] std::uint64_t spillable_bytes() const { return reclaimer_.spillable_bytes(); }
   [[nodiscard]] ImmovableMemory immovable(std::uint32_t client,

@@ -9,7 +9,6 @@ namespace entrepot {
 namespace {
 
 constexpr std::uint64_t kMaxWritingBytes = 256U << 20;  // at once, unless a request waits for more
-constexpr std::uint64_t kExchangeSlack = 64U << 10;     // headers and rounding on disk
 constexpr std::uint64_t kReclaimStep = 32U << 20;
 constexpr std::uint64_t kWriteBackIntervalNs = 10'000'000;  // interval between checks while nothing had to be written
 
@@ -20,80 +19,108 @@ constexpr std::uint64_t kWriteBackIntervalNs = 10'000'000;  // interval between 
 bool Reclaimer::reclaim(std::uint64_t bytes, Purpose purpose) {
   if (!deps_.spills && deps_.candidates.policy().size() == 0) return false;
   deps_.prefetcher.apply_read_log();
-  const SlotSet pinned = deps_.candidates.pinned_slots();
-  const std::uint64_t now = deps_.clock.monotonic_ns();
-  Slots victims = find_victims(std::max(bytes, kReclaimStep), purpose, pinned);
+  const Round round{bytes, purpose, deps_.candidates.pinned_slots(), deps_.writer.quota_left(),
+                    deps_.blobs.clean_bytes() + deps_.writer.room_bytes()};
+  short_of_quota_ = false;
+  Slots victims = find_victims(round);
   const auto drops = [this](std::uint32_t slot) {
     return remove_dead(slot) || (deps_.spills && drop_if_cheaper(slot));
   };
   const bool dropped = std::erase_if(victims, drops) != 0;
-  if (!deps_.spills) return dropped || drop_at_any_cost(bytes, pinned);
-  bool writing = false;
-  for (const std::uint32_t slot : victims) {
-    if (deps_.residency.is_clean(slot)) continue;
-    const bool may_write = deps_.writer.bytes_in_flight() < std::max(kMaxWritingBytes, bytes);
-    if (may_write && !deps_.writer.is_paused(now)) deps_.writer.write(slot);
-    writing = writing || deps_.writer.is_writing(slot);
-  }
-  if (evict_clean(victims, bytes, purpose) || dropped) return true;
+  if (!deps_.spills) return dropped || drop_at_any_cost(round);
+  const bool writing = write_dirty(victims, round);
+  if (evict_clean(victims, round) || dropped) return true;
   if (writing) return false;  // there will be memory when that is done
-  if (evict_others(victims, bytes, purpose, pinned)) return true;
-  return purpose != Purpose::kPrefetch && drop_at_any_cost(bytes, pinned);
+  if (evict_others(victims, round)) return true;
+  return purpose != Purpose::kPrefetch && drop_at_any_cost(round);
 }
 
 bool Reclaimer::may_leave(std::uint32_t slot, const SlotSet& pinned) const {
   return !pinned.contains(slot) && !deps_.candidates.is_held(slot) && !deps_.loader.is_loading(slot);
 }
 
+// Whether the object's memory could become available for this purpose: without being written, or by being written.
+bool Reclaimer::helps(std::uint32_t slot, const Round& round) {
+  if (!deps_.spills || deps_.candidates.policy().is_dead(slot) || is_droppable(slot)) return true;
+  const bool fits = deps_.writer.unwritten_bytes(slot) <= round.quota_left;
+  const std::uint64_t bytes = deps_.residency.resident_bytes(slot);
+  const auto reserve_allows = [&](std::uint64_t exchangeable) {
+    return round.purpose != Purpose::kNew || reserve_.allows(bytes, bytes, exchangeable);
+  };
+  short_of_quota_ = short_of_quota_ || !fits || !reserve_allows(deps_.blobs.clean_bytes() + round.quota_left);
+  return fits && reserve_allows(round.exchangeable);
+}
+
+// Starts writing those without a copy, as far as the quota goes. Returns whether any of them is being written.
+bool Reclaimer::write_dirty(const Slots& victims, const Round& round) {
+  const std::uint64_t now = deps_.clock.monotonic_ns();
+  const std::uint64_t most_in_flight = std::max(kMaxWritingBytes, round.bytes);
+  std::uint64_t quota_left = round.quota_left;
+  bool writing = false;
+  for (const std::uint32_t slot : victims) {
+    const std::uint64_t bytes = deps_.writer.unwritten_bytes(slot);
+    if (bytes != 0 && bytes <= quota_left && deps_.writer.bytes_in_flight() < most_in_flight &&
+        !deps_.writer.is_paused(now)) {
+      deps_.writer.write(slot);
+      quota_left -= bytes;
+    }
+    writing = writing || deps_.writer.is_writing(slot);
+  }
+  return writing;
+}
+
 // Objects in a run being read ahead are evicted only as a last resort, and never for more read-ahead.
-Reclaimer::Slots Reclaimer::find_victims(std::uint64_t bytes, Purpose purpose, const SlotSet& pinned) const {
+Reclaimer::Slots Reclaimer::find_victims(const Round& round) {
   const auto find = [&](bool spare_prefetched) {
-    return deps_.candidates.policy().victims(bytes, deps_.clock.monotonic_ns(), [&](std::uint32_t slot) {
-      return may_leave(slot, pinned) && !(spare_prefetched && deps_.prefetcher.is_target(slot));
-    });
+    return deps_.candidates.policy().victims(
+        std::max(round.bytes, kReclaimStep), deps_.clock.monotonic_ns(), [&](std::uint32_t slot) {
+          return may_leave(slot, round.pinned) && !(spare_prefetched && deps_.prefetcher.is_target(slot)) &&
+                 helps(slot, round);
+        });
   };
   Slots victims = find(true);
-  if (victims.empty() && deps_.prefetcher.has_targets() && purpose != Purpose::kPrefetch) victims = find(false);
+  if (victims.empty() && deps_.prefetcher.has_targets() && round.purpose != Purpose::kPrefetch) victims = find(false);
   return victims;
 }
 
 // The preferred victims cannot be written (e.g. disk full) or share blobs with pinned objects.
-bool Reclaimer::evict_others(const Slots& tried, std::uint64_t bytes, Purpose purpose, const SlotSet& pinned) {
+bool Reclaimer::evict_others(const Slots& tried, const Round& round) {
   const SlotSet excluded(tried.begin(), tried.end());
   const auto others = [&](std::uint32_t slot) {
-    return may_leave(slot, pinned) && !deps_.prefetcher.is_target(slot) && !excluded.contains(slot) &&
+    return may_leave(slot, round.pinned) && !deps_.prefetcher.is_target(slot) && !excluded.contains(slot) &&
            deps_.residency.is_clean(slot);
   };
   const std::uint64_t now = deps_.clock.monotonic_ns();
-  return evict_clean(deps_.candidates.policy().victims(std::max(bytes, kReclaimStep), now, others), bytes, purpose);
+  return evict_clean(deps_.candidates.policy().victims(std::max(round.bytes, kReclaimStep), now, others), round);
 }
 
-// Evicts the clean ones among `slots`, in order, until `enough` bytes are free. Returns whether memory was freed.
-bool Reclaimer::evict_clean(const Slots& slots, std::uint64_t enough, Purpose purpose) {
+// Evicts the clean ones among `slots`, in order, until enough bytes are free. Returns whether memory was freed.
+bool Reclaimer::evict_clean(const Slots& slots, const Round& round) {
   Slots clean;
   std::uint64_t bytes = 0;
-  std::uint64_t spare = purpose == Purpose::kNew ? exchangeable_bytes() : UINT64_MAX;
+  std::uint64_t largest = 0;
   for (const std::uint32_t slot : slots) {
     if (!deps_.residency.is_clean(slot)) continue;
     const std::uint64_t size = deps_.residency.resident_bytes(slot);
-    const std::uint64_t largest = std::max(largest_spilled_, size);
-    if (spare < size + largest + largest / 8 + kExchangeSlack) continue;
-    spare -= size;
-    largest_spilled_ = largest;
+    const std::uint64_t largest_with_it = std::max(largest, size);
+    const bool allowed =
+        round.purpose != Purpose::kNew || reserve_.allows(bytes + size, largest_with_it, round.exchangeable);
+    if (!allowed) continue;
     clean.push_back(slot);
     bytes += size;
-    if (bytes >= enough) break;
+    largest = largest_with_it;
+    if (bytes >= round.bytes) break;
   }
   return !clean.empty() && evict_slots(clean) != 0;
 }
 
-// Reloading an object while memory is full requires evicting another one: one with a copy, or one that the spill
-// backend has room for. If new values used up both, spilled objects could never be reloaded; this reserve is kept from
-// them.
-std::uint64_t Reclaimer::exchangeable_bytes() const { return deps_.blobs.clean_bytes() + deps_.writer.room_bytes(); }
-
 std::uint64_t Reclaimer::evict_slots(const Slots& slots) {
+  std::uint64_t largest = 0;
+  for (const std::uint32_t slot : slots)
+    largest = std::max(largest, deps_.residency.resident_bytes(slot));
+  const std::uint64_t spilled_before = deps_.blobs.spilled_bytes();
   const ObjectResidency::Eviction done = deps_.residency.evict(slots);
+  reserve_.evicted(largest, deps_.blobs.spilled_bytes() - spilled_before);
   for (const std::uint32_t slot : done.evicted)
     deps_.candidates.evicted(slot);
   for (const std::uint32_t slot : slots)
@@ -121,7 +148,6 @@ Status Reclaimer::evict(std::uint32_t slot) {
     deps_.writer.write_to_evict(slot);
     return Status::ok();
   }
-  largest_spilled_ = std::max(largest_spilled_, deps_.residency.resident_bytes(slot));
   static_cast<void>(evict_slots({slot}));
   return Status::ok();
 }
@@ -168,20 +194,22 @@ bool Reclaimer::drop(std::uint32_t slot) {
 
 // Last resort: nothing else can leave and nothing can be written. Drops recomputable objects whatever the cost rather
 // than failing a value that is needed now. Returns whether memory was freed.
-bool Reclaimer::drop_at_any_cost(std::uint64_t bytes, const SlotSet& pinned) {
-  if (deps_.writer.can_write() || !deps_.writer.is_idle()) return false;
-  const auto allowed = [&](std::uint32_t slot) { return is_droppable(slot) && may_leave(slot, pinned); };
+bool Reclaimer::drop_at_any_cost(const Round& round) {
+  if (!deps_.writer.is_idle()) return false;
+  const bool can_write = deps_.writer.can_write();
+  const auto allowed = [&](std::uint32_t slot) {
+    return is_droppable(slot) && may_leave(slot, round.pinned) &&
+           !(can_write && deps_.writer.unwritten_bytes(slot) <= round.quota_left);
+  };
   bool dropped = false;
-  for (const std::uint32_t slot : deps_.candidates.policy().victims(bytes, deps_.clock.monotonic_ns(), allowed))
+  for (const std::uint32_t slot : deps_.candidates.policy().victims(round.bytes, deps_.clock.monotonic_ns(), allowed))
     dropped = drop(slot) || dropped;
   return dropped;
 }
 
 // ---- ahead of demand ----
 
-void Reclaimer::begin_turn() {
-  if (deps_.blobs.spilled_bytes() == 0) largest_spilled_ = 0;
-}
+void Reclaimer::begin_turn() { reserve_.begin_turn(); }
 
 std::uint64_t Reclaimer::dirty_bytes() const {
   const std::uint64_t taken = deps_.pool.blob_bytes() + deps_.pool.leased_bytes() + deps_.pool.fixed_bytes();
@@ -201,15 +229,20 @@ void Reclaimer::write_back() {
   if (deps_.writer.is_paused(now) || now < next_write_back_ns_) return;
   deps_.prefetcher.apply_read_log();
   EvictionPolicy& policy = deps_.candidates.policy();
+  std::uint64_t quota_left = deps_.writer.quota_left();
   const auto allowed = [&](std::uint32_t slot) {
-    return !deps_.residency.is_clean(slot) && !policy.is_dead(slot) && !deps_.writer.is_writing(slot);
+    return !deps_.residency.is_clean(slot) && !policy.is_dead(slot) && !deps_.writer.is_writing(slot) &&
+           deps_.writer.unwritten_bytes(slot) <= quota_left;
   };
   const std::uint64_t excess = dirty - percent * deps_.low_percent;
   bool writes = false;
   for (const std::uint32_t slot : policy.victims(std::min(excess, kMaxWritingBytes), now, allowed)) {
     if (deps_.writer.bytes_in_flight() > kMaxWritingBytes || deps_.writer.is_paused(now)) return;
     if (policy.is_cheaper_to_drop(slot, now)) continue;  // it leaves without a copy
+    const std::uint64_t bytes = deps_.writer.unwritten_bytes(slot);
+    if (bytes > quota_left) continue;
     deps_.writer.write(slot);
+    quota_left -= bytes;
     writes = true;
   }
   if (!writes) next_write_back_ns_ = now + kWriteBackIntervalNs;

@@ -6,7 +6,9 @@
 //                 └─dirty──▶ being written ─┬─more room is needed──▶ evicted, as a clean one
 //                                           └─it is not────────────▶ clean, and stays
 //
-// If none of these helps: other clean objects, however much their absence costs; then recomputable ones, at any cost.
+// Passed over are objects that would not fit into the rest of the spill quota, and for new values also those that the
+// reload reserve keeps. If none of these helps: other clean objects, however much their absence costs; then recomputable
+// ones, at any cost.
 //
 //   write-back: off ──dirty memory above the high mark──▶ on ──what is not being written below the low mark──▶ off
 #pragma once
@@ -24,6 +26,7 @@
 #include "store/paging/eviction_candidates.h"
 #include "store/paging/loader.h"
 #include "store/paging/prefetcher.h"
+#include "store/paging/reload_reserve.h"
 #include "store/paging/spill_writer.h"
 #include "store/types.h"
 
@@ -56,7 +59,7 @@ struct ReclaimerDeps {  // all must outlive the reclaimer
 // Guarded by the daemon's thread.
 class Reclaimer {
  public:
-  explicit Reclaimer(const ReclaimerDeps& deps) : deps_(deps) {}
+  explicit Reclaimer(const ReclaimerDeps& deps) : deps_(deps), reserve_(deps.catalog, deps.blobs) {}
 
   // Makes memory available for new values or a load: evicts clean objects, starts writing dirty ones. Returns whether
   // any memory was freed.
@@ -71,18 +74,29 @@ class Reclaimer {
   void write_back();       // writes copies ahead of demand, if memory is short
 
   [[nodiscard]] std::uint64_t spillable_bytes() const;  // resident and not pinned
+  // Whether the last reclaim() passed over objects because of the spill quota.
+  [[nodiscard]] bool is_short_of_quota() const { return short_of_quota_; }
   [[nodiscard]] const ReclaimerStats& stats() const { return stats_; }
 
  private:
   using Slots = std::vector<std::uint32_t>;
   using SlotSet = std::unordered_set<std::uint32_t>;
 
+  struct Round {  // one call of reclaim()
+    std::uint64_t bytes = 0;
+    Purpose purpose = Purpose::kNew;
+    SlotSet pinned;
+    std::uint64_t quota_left = 0;
+    std::uint64_t exchangeable = 0;  // bytes that are clean or that may be written
+  };
+
   [[nodiscard]] bool may_leave(std::uint32_t slot, const SlotSet& pinned) const;
-  [[nodiscard]] Slots find_victims(std::uint64_t bytes, Purpose purpose, const SlotSet& pinned) const;
-  [[nodiscard]] bool evict_clean(const Slots& slots, std::uint64_t enough, Purpose purpose);
-  [[nodiscard]] bool evict_others(const Slots& tried, std::uint64_t bytes, Purpose purpose, const SlotSet& pinned);
+  [[nodiscard]] bool helps(std::uint32_t slot, const Round& round);
+  [[nodiscard]] Slots find_victims(const Round& round);
+  [[nodiscard]] bool write_dirty(const Slots& victims, const Round& round);
+  [[nodiscard]] bool evict_clean(const Slots& slots, const Round& round);
+  [[nodiscard]] bool evict_others(const Slots& tried, const Round& round);
   std::uint64_t evict_slots(const Slots& slots);  // returns bytes freed
-  [[nodiscard]] std::uint64_t exchangeable_bytes() const;
   [[nodiscard]] std::uint64_t dirty_bytes() const;
   // Recomputable objects are those whose writer declared a recompute time (SlotHints::recompute); nothing else is
   // dropped unless it is dead.
@@ -90,10 +104,11 @@ class Reclaimer {
   bool remove_dead(std::uint32_t slot);      // without writing it; returns whether it was dead
   bool drop_if_cheaper(std::uint32_t slot);  // if that is expected to cost less than writing it
   bool drop(std::uint32_t slot);             // if it is recomputable
-  bool drop_at_any_cost(std::uint64_t bytes, const SlotSet& pinned);
+  bool drop_at_any_cost(const Round& round);
 
   ReclaimerDeps deps_;
-  std::uint64_t largest_spilled_ = 0;  // largest object evicted since none was spilled
+  ReloadReserve reserve_;
+  bool short_of_quota_ = false;
   bool writes_back_ = false;
   std::uint64_t next_write_back_ns_ = 0;
   ReclaimerStats stats_;

@@ -20,10 +20,14 @@ SpillWriter::~SpillWriter() {
 
 void SpillWriter::pause() { paused_until_ns_ = deps_.clock.monotonic_ns() + kPauseNs; }
 
+bool SpillWriter::needs_write(std::uint32_t blob) const {
+  return deps_.blobs.is_resident(blob) && deps_.blobs.copy(blob) == 0 && !blobs_.contains(blob);
+}
+
 void SpillWriter::write(std::uint32_t slot) {
   const BlobTable& blobs = deps_.blobs;
   for (const std::uint32_t blob : deps_.catalog.blobs_of(slot)) {
-    if (!blobs.is_resident(blob) || blobs.copy(blob) != 0 || blobs_.contains(blob)) continue;
+    if (!needs_write(blob)) continue;
     const BlobLocation place = blobs.place(blob);
     BlobRef ref = deps_.blobs.retain(blob);
     const std::uint64_t ticket = next_ticket_++;
@@ -108,10 +112,25 @@ bool SpillWriter::can_write() const {
 }
 
 std::uint64_t SpillWriter::room_bytes() const {
-  if (deps_.spill == nullptr || is_paused(deps_.clock.monotonic_ns())) return 0;
+  if (!can_write()) return 0;
   const SpillStats spill = deps_.spill->stats();
-  const bool has_room = spill.note.empty() && spill.quota_bytes > spill.used_bytes;
-  return has_room ? spill.quota_bytes - spill.used_bytes : 0;
+  return spill.quota_bytes - std::min(spill.quota_bytes, spill.used_bytes);
+}
+
+// A write takes its part of the quota at some time while it is in progress.
+std::uint64_t SpillWriter::quota_left() const {
+  if (deps_.spill == nullptr) return 0;
+  const SpillStats spill = deps_.spill->stats();
+  const std::uint64_t taken = spill.used_bytes + bytes_in_flight_;
+  return spill.quota_bytes - std::min(spill.quota_bytes, taken);
+}
+
+std::uint64_t SpillWriter::unwritten_bytes(std::uint32_t slot) const {
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t blob : deps_.catalog.blobs_of(slot)) {
+    if (needs_write(blob)) bytes += deps_.spill->copy_bytes(deps_.blobs.place(blob).length);
+  }
+  return bytes;
 }
 
 }  // namespace entrepot

@@ -70,6 +70,9 @@ class SpillWriter {
   [[nodiscard]] bool is_paused(std::uint64_t now_ns) const { return now_ns < paused_until_ns_; }
   [[nodiscard]] bool can_write() const;
   [[nodiscard]] std::uint64_t room_bytes() const;  // that may be written on top; 0 while it cannot write
+  // What is left of the quota, whether or not it can write now. While writes are in progress, some may count twice.
+  [[nodiscard]] std::uint64_t quota_left() const;
+  [[nodiscard]] std::uint64_t unwritten_bytes(std::uint32_t slot) const;  // that write() would take of the quota
   [[nodiscard]] double ns_per_byte() const { return rate_.ns_per_byte(); }
   [[nodiscard]] std::uint64_t failed_writes() const { return failed_writes_; }
 
@@ -80,6 +83,7 @@ class SpillWriter {
   };
 
   void pause();
+  [[nodiscard]] bool needs_write(std::uint32_t blob) const;
   [[nodiscard]] Written on_written(const Write& write, SpillLocation copy);
   void on_failed(const Status& why);
 
