@@ -24,6 +24,6 @@ def on_task_instance_running(previous_state: Any, task_instance: Any) -> None:
         return
     try:
         settings = current_settings()
-        make_values_in_store(settings.allocate, settings.address, settings.scope or default_scope())
+        make_values_in_store(settings.address, settings.scope or default_scope(), required=settings.allocate is True)
     except EntrepotError as error:
         log.warning("Entrepot: the task's values are made in its own memory: %s", error)

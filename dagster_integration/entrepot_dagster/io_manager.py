@@ -139,7 +139,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         settings = self._settings()
         if settings.allocate is not False:
             scope = settings.scope or default_scope(self._instance)
-            make_values_in_store(settings.allocate, settings.address, scope)
+            make_values_in_store(settings.address, scope, required=settings.allocate is True)
         binding = self.policy_binding()
         if binding is not None and context.run is not None and self._instance is not None:
             from entrepot_dagster.policy.policy_runtime import check_targets, register_run

@@ -38,13 +38,11 @@ class _ValueMemory:
 
     Attributes:
         address: as it was asked for; None: as ``entrepot.connect`` finds it.
-        instance: of the store. In one that replaces it, nothing is made until ``allocating`` begins anew.
         store: a connection to it.
         allocating: what has begun.
     """
 
     address: str | None
-    instance: str
     store: Store
     allocating: Allocating
 
@@ -209,54 +207,55 @@ def _connect(
     )
 
 
-def make_values_in_store(allocate: bool | None, address: str | None, scope: str) -> None:
+def make_values_in_store(address: str | None, scope: str, *, required: bool) -> None:
     """Let NumPy and Arrow make large values in the store (``Store.allocating``), in this process, until ``close_all``.
 
-    Does nothing if that is so already. The connection has no durable tier, because the task may pass nothing on; the
-    store's client is the one that its values take.
+    If that is so already, the store is asked nothing, unless the connection to it has ended. The connection has no
+    durable tier, because the task may pass nothing on; the store's client is the one that its values take.
 
     Args:
-        allocate: the setting. ``None``: not set, and then a store that cannot be used, or does not answer within
-            ANSWER_SECONDS, is no error here: if the task passes something on, that fails with the same reason. Nor are
-            libraries' releases warned of.
         address, scope: as for :func:`scope_store`.
+        required: whether that was set. If not, a store that cannot be used, or does not answer within ANSWER_SECONDS,
+            is no error here: if the task passes something on, that fails with the same reason. Nor are libraries'
+            releases warned of.
 
     Raises:
-        StoreUnavailable: it is set, and nothing answers at that address.
+        StoreUnavailable: it is required, and nothing answers at that address.
     """
-    if allocate is False:
-        return
-    try:
-        if allocate is None:
-            from entrepot._store.connection import check_answers
-
-            check_answers(address, ANSWER_SECONDS)
-        _start_allocating(address, scope, warn=bool(allocate))
-    except EntrepotError as error:
-        if allocate:
-            raise
-        log.debug("Entrepot: values are made in the process's own memory: %s", error)
-
-
-def _start_allocating(address: str | None, scope: str, *, warn: bool) -> None:
-    global _allocating
     from entrepot import raw_objects
 
     asked_for = address or os.environ.get("ENTREPOT_ADDRESS")
     with _lock:
         current = _allocating
-    if current is not None and current.address == asked_for and not current.store.closed:
-        raw_objects.ensure_connected(current.store)
-        if current.instance == current.store.instance_id:
-            return
+    if current is not None and (current.address != asked_for or current.store.closed):
+        current = None
+    if current is not None and raw_objects.is_connected(current.store):
+        return
+    try:
+        if not required:
+            from entrepot._store.connection import check_answers
+
+            check_answers(address, ANSWER_SECONDS)
+        if current is None:
+            _start_allocating(asked_for, address, scope, warn=required)
+        else:
+            raw_objects.ensure_connected(current.store)  # values are then made in the store that is there now
+    except EntrepotError as error:
+        if required:
+            raise
+        log.debug("Entrepot: values are made in the process's own memory: %s", error)
+
+
+def _start_allocating(asked_for: str | None, address: str | None, scope: str, *, warn: bool) -> None:
+    global _allocating
     with _lock:
-        if _allocating is not current:
+        if _allocating is not None and _allocating.address == asked_for and not _allocating.store.closed:
             return  # another thread has just begun
         _stop_allocating()
         store = _connect(address, scope, SCOPE_SESSION, _pickle_rule, False)
         allocating = store.allocating(warn=warn)
         allocating.start()
-        _allocating = _ValueMemory(asked_for, store.instance_id, store, allocating)
+        _allocating = _ValueMemory(asked_for, store, allocating)
 
 
 def _stop_allocating() -> None:

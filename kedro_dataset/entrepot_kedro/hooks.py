@@ -73,7 +73,8 @@ def prepare_store(node: Node) -> None:
 
         begin_node(node, settings)
     if settings.allocate is not False:
-        connections.make_values_in_store(settings.allocate, settings.address, settings.scope or default_scope())
+        scope = settings.scope or default_scope()
+        connections.make_values_in_store(settings.address, scope, required=settings.allocate is True)
 
 
 class EntrepotHooks:

@@ -17,7 +17,7 @@ import pytest
 from daemon_of_another_version import DaemonOfAnotherVersion
 from entrepot import _core
 from entrepot.errors import InvalidArgument, StoreUnavailable, VersionMismatch
-from entrepot_io.connections import close_all, make_values_in_store, scope_store
+from entrepot_io.connections import ANSWER_SECONDS, close_all, make_values_in_store, scope_store
 from suspension import suspend
 
 VALUES = 1_000_000  # of eight bytes
@@ -29,7 +29,7 @@ import numpy as np
 from entrepot import _core
 from entrepot_io.connections import make_values_in_store
 
-make_values_in_store(None, sys.argv[1], "tests")
+make_values_in_store(sys.argv[1], "tests", required=False)
 assert np.ones(1_000_000).sum() == 1_000_000
 memory = _core.value_memory()
 print(memory["allocated"] + memory["refused"], "fsspec" in sys.modules)
@@ -57,24 +57,46 @@ def test_a_stopped_store_delays_a_task_for_a_moment_only(daemon: Any, wait_until
         suspend(pid)
     try:
         begin = time.monotonic()
-        make_values_in_store(None, daemon.address, "tests")
+        make_values_in_store(daemon.address, "tests", required=False)
         assert time.monotonic() - begin < PATIENCE_SECONDS
         assert not made_in_store()
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-    make_values_in_store(None, daemon.address, "tests")
+    make_values_in_store(daemon.address, "tests", required=False)
+    wait_until(made_in_store, "a value made in the store that runs again")
+
+
+@pytest.mark.parametrize("required", [False, True], ids=["default", "set"])
+def test_a_store_that_stops_later_does_not_delay_the_next_task(
+    daemon: Any, wait_until: Callable[..., None], required: bool
+) -> None:
+    """Values are made in the store already, so nobody asks it again."""
+    make_values_in_store(daemon.address, "tests", required=required)
+    wait_until(made_in_store, "a value made in the store")
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        status = store.status()
+    pids = (status["keeper_pid"], status["pid"])
+    for pid in pids:
+        suspend(pid)
+    try:
+        begin = time.monotonic()
+        make_values_in_store(daemon.address, "tests", required=required)
+        assert time.monotonic() - begin < ANSWER_SECONDS / 2
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
     wait_until(made_in_store, "a value made in the store that runs again")
 
 
 def test_values_are_made_in_the_store_that_replaced_another(daemon: Any, wait_until: Callable[..., None]) -> None:
-    make_values_in_store(None, daemon.address, "tests")
+    make_values_in_store(daemon.address, "tests", required=False)
     wait_until(made_in_store, "a value made in the store")
     with entrepot.connect(daemon.address, scope="tests") as store:
         daemon.kill(store)
-    make_values_in_store(None, daemon.address, "tests")  # nothing listens
+    make_values_in_store(daemon.address, "tests", required=False)  # nothing listens
     daemon.start()
-    make_values_in_store(None, daemon.address, "tests")
+    make_values_in_store(daemon.address, "tests", required=False)
     wait_until(made_in_store, "a value made in the new store")
 
 
@@ -97,10 +119,10 @@ def test_a_store_that_cannot_be_used_is_an_error_only_if_it_is_set(daemon: Any, 
     }
     try:
         for address, error in unusable.items():
-            make_values_in_store(None, address, "tests")
+            make_values_in_store(address, "tests", required=False)
             assert not made_in_store()
             with pytest.raises(error):
-                make_values_in_store(True, address, "tests")
+                make_values_in_store(address, "tests", required=True)
             assert not made_in_store()
     finally:
         another.close()

@@ -221,6 +221,8 @@ class Client:
     def ensure_connected(self) -> None: ...  # reconnects if the connection has ended, possibly to another store
     def close(self) -> None: ...
     @property
+    def is_connected(self) -> bool: ...  # without a request: a daemon that does not answer counts as connected
+    @property
     def closed(self) -> bool: ...
     @property
     def life(self) -> int: ...  # number of stores at the address that died while this client was connected

@@ -157,6 +157,11 @@ def ensure_connected(store: Store) -> None:
     store._raw().ensure_connected()  # pyright: ignore[reportPrivateUsage]
 
 
+def is_connected(store: Store) -> bool:
+    """Whether the connection is alive, as far as this process knows: nobody is asked, and nothing is reconnected."""
+    return store._raw().is_connected  # pyright: ignore[reportPrivateUsage]
+
+
 def generation_of(store: Store, oid: ObjectID) -> int | None:
     """Return the generation of an object sealed in the store itself; None: it is not."""
     return store._raw().generation_of(oid.binary)  # pyright: ignore[reportPrivateUsage]

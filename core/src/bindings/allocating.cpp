@@ -1,5 +1,7 @@
 #include "bindings/allocating.h"
 
+#include <memory>
+
 #include "bindings/py_client.h"
 #include "client/value_memory.h"
 
@@ -7,7 +9,14 @@ namespace entrepot::bindings {
 
 void add_allocating(nb::module_& module) {
   module.def(
-      "start_allocating", [](PyClient& client) { return ValueMemory::instance().activate(client.attachment().client); },
+      "start_allocating",
+      [](PyClient& client) {
+        return ValueMemory::instance().activate(
+            [weak = std::weak_ptr(client.shared_reconnecting_client())]() -> std::shared_ptr<Client> {
+              const auto reconnecting = weak.lock();
+              return reconnecting ? reconnecting->attachment()->client : nullptr;
+            });
+      },
       nb::arg("client"));
   module.def(
       "stop_allocating", [](std::uint64_t number) { ValueMemory::instance().deactivate(number); }, nb::arg("number"));

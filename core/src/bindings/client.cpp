@@ -354,6 +354,8 @@ void add_status_methods(nb::class_<PyClient>& cls) {
                return attachment.client->generation_of({}, signal_interrupt());
              }));
            })
+      .def_prop_ro("is_connected",
+                   [](PyClient& client) { return client.reconnecting_client().attachment()->client->is_connected(); })
       .def("close", [](PyClient& client) { without_gil([&] { client.reconnecting_client().close(); }); })
       .def_prop_ro("closed", [](PyClient& client) { return client.reconnecting_client().closed(); })
       .def_prop_ro("life", [](PyClient& client) { return client.attachment().number; })

@@ -17,6 +17,9 @@ class PyClient {
   void connect(const ConnectOptions& options);  // call once, first; throws the Python error
 
   [[nodiscard]] ReconnectingClient& reconnecting_client() const { return *reconnecting_client_; }
+  [[nodiscard]] const std::shared_ptr<ReconnectingClient>& shared_reconnecting_client() const {
+    return reconnecting_client_;
+  }
   // For work done with the GIL held throughout, which this attachment therefore outlives.
   [[nodiscard]] const Client& current_client() const { return *attachment_->client; }
   [[nodiscard]] const ReconnectingClient::Attachment& attachment() const { return *attachment_; }

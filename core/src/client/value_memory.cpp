@@ -30,31 +30,35 @@ ValueMemory& ValueMemory::instance() {
 
 // ---- what the allocators of libraries use ----
 
-std::uint64_t ValueMemory::activate(const std::shared_ptr<Client>& client) {
+std::uint64_t ValueMemory::activate(CurrentClient client) {
   const std::lock_guard lock(mutex_);
-  active_.emplace_back(next_number_, client);
+  active_.emplace_back(next_number_, std::move(client));
   is_active_.store(true, std::memory_order_relaxed);
   return next_number_++;
 }
 
 void ValueMemory::deactivate(std::uint64_t number) {
-  std::shared_ptr<Client> client;
+  CurrentClient ended;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [active, weak] : active_) {
-      if (active == number) client = weak.lock();
-    }
-    std::erase_if(active_, [&](const auto& entry) { return entry.first == number; });
+    const auto match = std::ranges::find(active_, number, [](const auto& entry) { return entry.first; });
+    if (match == active_.end()) return;
+    ended = std::move(match->second);
+    active_.erase(match);
     is_active_.store(!active_.empty(), std::memory_order_relaxed);
   }
-  if (client) client->value_freed();
+  if (const std::shared_ptr<Client> client = ended()) client->value_freed();
 }
 
-std::shared_ptr<Client> ValueMemory::active_client() {
+std::shared_ptr<Client> ValueMemory::active_client() const {
   if (!is_active()) return nullptr;
-  const std::lock_guard lock(mutex_);
-  if (active_.empty() || allocations_.size() >= kMaxAllocations) return nullptr;
-  return active_.back().second.lock();
+  CurrentClient client;
+  {
+    const std::lock_guard lock(mutex_);
+    if (active_.empty() || allocations_.size() >= kMaxAllocations) return nullptr;
+    client = active_.back().second;
+  }
+  return client();  // takes locks of its own
 }
 
 std::byte* ValueMemory::allocate(std::uint64_t bytes, bool zeroed) {

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,8 +52,11 @@ class ValueMemory : public ForkWatcher {
  public:
   [[nodiscard]] static ValueMemory& instance();
 
-  // While a client is active, allocate() takes memory from the last one activated. Returns a number for deactivate().
-  [[nodiscard]] std::uint64_t activate(const std::shared_ptr<Client>& client);
+  // The client of a store, asked for at each allocation, because another store may have replaced the one before. Null:
+  // there is none any more.
+  using CurrentClient = std::function<std::shared_ptr<Client>()>;
+  // While one is active, allocate() takes memory from the last one activated. Returns a number for deactivate().
+  [[nodiscard]] std::uint64_t activate(CurrentClient client);
   void deactivate(std::uint64_t number);
   [[nodiscard]] bool is_active() const { return is_active_.load(std::memory_order_relaxed); }
 
@@ -109,7 +113,7 @@ class ValueMemory : public ForkWatcher {
   ValueMemory() = default;
   [[nodiscard]] bool may_be_allocated(const void* address) const;  // quick; false: not by allocate()
   [[nodiscard]] std::byte* allocate_in_store(std::uint64_t bytes, bool zeroed);
-  [[nodiscard]] std::shared_ptr<Client> active_client();
+  [[nodiscard]] std::shared_ptr<Client> active_client() const;
   // Gives an allocation that is not sealed private pages; returns the range that it had, if any. Requires mutex_.
   [[nodiscard]] static std::optional<LeasedRange> detach(Allocation& allocation);
 
@@ -117,7 +121,7 @@ class ValueMemory : public ForkWatcher {
   std::atomic<bool> is_active_ = false;  // whether active_ has an entry
 
   mutable std::mutex mutex_;                                                 // held across a fork
-  std::vector<std::pair<std::uint64_t, std::weak_ptr<Client>>> active_;      // guarded by mutex_
+  std::vector<std::pair<std::uint64_t, CurrentClient>> active_;              // guarded by mutex_
   std::uint64_t next_number_ = 1;                                            // guarded by mutex_
   Allocations allocations_;                                                  // guarded by mutex_; by address
   ValueMemoryCounts counts_;                                                 // guarded by mutex_

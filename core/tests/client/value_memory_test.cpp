@@ -25,11 +25,14 @@ class ValueMemoryTest : public ::testing::Test {
   void SetUp() override {
     client_ = connect(store_);
     session_ = client_->open_session("scope", "", std::nullopt, {}).take();
-    active_ = memory().activate(client_);
+    active_ = activate(client_);
   }
   void TearDown() override { memory().deactivate(active_); }
 
   static ValueMemory& memory() { return ValueMemory::instance(); }
+  static std::uint64_t activate(const std::shared_ptr<Client>& client) {
+    return memory().activate([weak = std::weak_ptr(client)] { return weak.lock(); });
+  }
   // On a busy machine, the store may take too long to provide memory, and is not asked again at once.
   static std::byte* allocate(std::uint64_t bytes, bool zeroed) {
     std::byte* data = nullptr;
@@ -267,7 +270,7 @@ TEST_F(ValueMemoryTest, AStoreThatHasJustStartedProvidesALargeValue) {
   memory().deactivate(active_);
   StoreProcess fresh({"--size=1GiB", "--warm-bytes=8MiB"});
   const auto client = connect(fresh);
-  active_ = memory().activate(client);
+  active_ = activate(client);
   const std::uint64_t bytes = 256U << 20;
   std::byte* const data = allocate(bytes, false);
   ASSERT_NE(data, nullptr);
@@ -296,7 +299,7 @@ TEST_F(ValueMemoryTest, ADaemonThatStandsStillOrDiesDoesNotHoldUpItsClients) {
   ASSERT_TRUE(os::send_signal(keeper, SIGSTOP).is_ok());  // restarts nothing
   ASSERT_TRUE(os::send_signal(daemon, SIGSTOP).is_ok());
   EXPECT_LT(refused_ms(), kBoundMs);
-  const std::uint64_t active = memory().activate(other);
+  const std::uint64_t active = activate(other);
   std::promise<void> begun;
   auto waited_ms = std::async(std::launch::async, [&] {
     begun.set_value();
