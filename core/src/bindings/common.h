@@ -64,6 +64,7 @@ void add_locality(nb::class_<PyClient>& cls);
 void add_reservations(nb::class_<PyClient>& cls);
 void add_gateway(nb::class_<PyClient>& cls);
 void add_streams(nb::class_<PyClient>& cls);
+void add_request_deadline(nb::module_& module);
 void add_transfers(nb::module_& module, nb::class_<PyClient>& cls);
 void add_sessions_and_names(nb::class_<PyClient>& cls);
 void add_inline_objects(nb::module_& module, nb::class_<PyClient>& cls);

@@ -16,6 +16,7 @@
 #include "bindings/common.h"
 #include "bindings/items.h"
 #include "bindings/py_client.h"
+#include "client/call_deadline.h"
 
 namespace entrepot::bindings {
 namespace {
@@ -100,7 +101,26 @@ nb::object next(PyClient& client, std::uint64_t reader, std::optional<std::uint6
                         chunk.redelivered != 0, object ? nb::cast(std::move(object)) : nb::none());
 }
 
+// A caller's timeout as a context manager: within it, all requests of this thread end in time. 0: no timeout.
+class RequestDeadline {
+ public:
+  explicit RequestDeadline(double timeout) : wait_(milliseconds(timeout)) {}
+  void enter() { entered_.emplace(wait_); }
+  void exit() { entered_.reset(); }
+
+ private:
+  Wait wait_;
+  std::optional<CallDeadline> entered_;
+};
+
 }  // namespace
+
+void add_request_deadline(nb::module_& module) {
+  nb::class_<RequestDeadline>(module, "RequestDeadline", "Bounds what requests of this thread wait for, in a block.")
+      .def(nb::init<double>(), nb::arg("timeout"))
+      .def("__enter__", &RequestDeadline::enter)
+      .def("__exit__", [](RequestDeadline& deadline, const nb::args&) { deadline.exit(); });
+}
 
 void add_streams(nb::class_<PyClient>& cls) {
   cls.def("open_stream", &open, nb::arg("session"), nb::arg("name"), nb::arg("how"), nb::arg("capacity"),

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "client/call_deadline.h"
 #include "client/fork_plan.h"
 #include "client/value_memory.h"
 #include "net/compatibility.h"
@@ -166,14 +167,16 @@ Result<Frame> Client::call(MessageType type, std::span<const std::uint8_t> body,
   if (options.only_on) {
     return options.only_on->call(type, body, {}, options.deadline, options.interrupt, options.abandoned);
   }
+  const os::Deadline deadline = CallDeadline::bounded(options.deadline);
+  const os::Deadline limit = CallDeadline::bounded(options.limit);
   Status last;
   for (int tries = 0; tries < kCallTries; ++tries) {
-    if (options.limit.passed()) return Status(Code::kTimeout, "the daemon has not answered in time", true);
+    if (limit.passed()) return Status(Code::kTimeout, "the daemon has not answered in time", true);
     ASSIGN_OR_RETURN(auto current, connection());
-    auto frame = current->call(type, body, {}, options.deadline, options.interrupt, options.abandoned);
+    auto frame = current->call(type, body, {}, deadline, options.interrupt, options.abandoned);
     if (frame.is_ok() || !current->broken()) return frame;
     last = frame.status();
-    RETURN_IF_ERROR(reconnect(current, options.limit, options.interrupt));
+    RETURN_IF_ERROR(reconnect(current, limit, options.interrupt));
   }
   return unavailable(options_.path, last);
 }

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "client/call_deadline.h"
 #include "client/client.h"
 #include "client/copy.h"
 #include "client/put_plan.h"
@@ -41,7 +42,7 @@ std::vector<PutResult> Client::put(std::span<const PutItem> items, std::uint32_t
   }
   std::vector<PutPlan> filled;
   filled.reserve(plan.size());
-  const Wait room(wait_ms);  // for all of them together
+  const Wait room(CallDeadline::bounded_ms(wait_ms));  // for all of them together
   Status unanswered;
   for (PutPlan& next : plan) {
     more -= next.copy_bytes;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "client/call_deadline.h"
 
 namespace entrepot {
 namespace {
@@ -51,6 +52,7 @@ bool ReconnectingClient::closed() const {
 
 Status ReconnectingClient::reattach(AttachmentPtr& attachment, const Status& failure, os::Deadline limit,
                                     const Interrupt& interrupt) {
+  limit = CallDeadline::bounded(limit);
   RETURN_IF_ERROR(
       reattaching_.run(interrupt, limit, [&] { return reattach_in_turn(attachment, failure, limit, interrupt); }));
   // The previous attachment may hold the last reference to its client, which is then destroyed here: not under the

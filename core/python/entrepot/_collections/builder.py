@@ -152,6 +152,19 @@ class CollectionBuilder:
                     return index
         raise InvalidArgument(f"a collection can have at most {MAX_MEMBERS} members")
 
+    def delete_unanswered(self) -> None:
+        """Delete the member that the last ``append`` has stored although it failed, if it has.
+
+        A daemon that was stopped carries out what was asked of it when it continues, after its caller gave up. Only for
+        a builder without a producer's name: what a named one left behind may be from an earlier run.
+        """
+        with self._lock:
+            if self._cursor == MAX_MEMBERS:
+                return
+            oid = self.member_id(self._cursor)
+            if self._writer_at(oid) == f"{self._producer}#{self._appended}":
+                self._store.delete(oid)
+
     def describe(self, value: Any, oid: ObjectID) -> _core.Item:
         """Return an item of a value with a member's description, for another store, which gives it its index."""
         traits, node, encoder = self._encode(value)

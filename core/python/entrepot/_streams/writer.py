@@ -6,13 +6,13 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from entrepot import _core
 from entrepot._client.arguments import timeout_seconds
 from entrepot._client.writer_context import WriterContext
 from entrepot._streams.stream_end import checked_number
 from entrepot.ids import ObjectID
 
 if TYPE_CHECKING:
-    from entrepot import _core
     from entrepot._collections.builder import CollectionBuilder
     from entrepot._streams.store_access import StreamStore
 
@@ -44,6 +44,7 @@ class StreamWriter(WriterContext):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._members: CollectionBuilder | None = store.collection(name) if keep else None  # guarded by _lock
+        self._is_unanswered = False  # guarded by _lock; whether a put that failed may have stored a member, or may yet
         self._client = store._raw()  # to abort with, also when the store was closed
         # The next chunk's ID, guarded by _lock. The daemon deletes the object if this process ends in between.
         self._next = ObjectID.random()
@@ -67,7 +68,8 @@ class StreamWriter(WriterContext):
 
         Raises:
             Timeout: the stream had no room in time. The value was not appended. Or the daemon did not respond: then the
-                message says so if the value may have been appended.
+                message says so if the value may have been appended. A stream that keeps its chunks may have got the
+                value as a member that is not in the stream; the next put, or ``close``, deletes it.
             StreamFailed: another writer died or gave up, or the stream was removed or replaced.
             StreamLost: the daemon was restarted.
             InvalidArgument: this writer was closed, or opened before a fork.
@@ -89,13 +91,22 @@ class StreamWriter(WriterContext):
         return self._store._item(value, oid, True)
 
     def _put_member(self, members: CollectionBuilder, value: Any, wait: float) -> ObjectID:
-        oid = members.member_id(members.append(value))
+        with _core.RequestDeadline(wait):
+            self._delete_unanswered(members)
+            self._is_unanswered = True
+            oid = members.member_id(members.append(value))
+            self._is_unanswered = False
         try:
             self._client.append_chunk(self._checked_number(), oid.binary, _UNKNOWN, wait)
         except BaseException:
             self._members = self._store.collection(self._name)  # the index that was taken is free again
             raise
         return oid
+
+    def _delete_unanswered(self, members: CollectionBuilder) -> None:
+        if self._is_unanswered:
+            members.delete_unanswered()
+            self._is_unanswered = False
 
     def close(self) -> None:
         """Say that this writer has written everything. When all have, the stream has ended. Closing twice is harmless.
@@ -109,6 +120,8 @@ class StreamWriter(WriterContext):
             return
         self._checked_number()
         with self._lock:
+            if self._members is not None:
+                self._delete_unanswered(self._members)
             number, self._number = self._checked_number(), None
             self._store._raw().close_stream_writer(number)
 
