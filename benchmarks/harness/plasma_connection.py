@@ -11,13 +11,13 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HEADER = struct.Struct("<qqq")  # version, type, length of the body
 CREATE, CREATE_AND_SEAL, ABORT, SEAL, GET = 1, 3, 5, 7, 9
-RELEASE, DELETE, CONTAINS, CONNECT, EVICT = 11, 13, 15, 19, 21
-SET_OPTIONS, UNKNOWN = 28, 99
+RELEASE, DELETE, CONTAINS, CONNECT, EVICT, SUBSCRIBE = 11, 13, 15, 19, 21, 23
+SET_OPTIONS, DEBUG_STRING, UNKNOWN = 28, 30, 99
 OK, EXISTS, NONEXISTENT, OUT_OF_MEMORY, NOT_SEALED, IN_USE = range(6)
 NOT_THERE = (1 << 64) - 1
 PLACE = struct.Struct("<i4xQQQQi4x")
@@ -92,6 +92,12 @@ class Table:
         at = self._at(number)
         return int(struct.unpack_from("<" + code, self._body, at)[0]) if at else 0
 
+    def text(self, number: int) -> str:
+        at = self._at(number)
+        at += struct.unpack_from("<I", self._body, at)[0]
+        (length,) = struct.unpack_from("<I", self._body, at)
+        return self._body[at + 4 : at + 4 + length].decode()
+
     def place(self, number: int) -> tuple[int, ...]:
         return PLACE.unpack_from(self._body, self._at(number))
 
@@ -151,11 +157,20 @@ class PlasmaConnection:
             ObjectExists: the ID is in use.
             OutOfMemory: there is no room.
         """
-        reply = self._ask(CREATE, table(oid, 1, data_bytes, metadata_bytes, 0))
+        self.begin_create(oid, data_bytes, metadata_bytes)
+        return self.end_create(data_bytes + metadata_bytes)
+
+    def begin_create(self, oid: bytes, data_bytes: int, metadata_bytes: int) -> None:
+        """Ask for an object to be created, without waiting for that."""
+        self._send(CREATE, table(oid, 1, data_bytes, metadata_bytes, 0))
+
+    def end_create(self, nbytes: int) -> memoryview:
+        """Wait for the answer to :meth:`begin_create`; as for :meth:`create`."""
+        reply = self._answer(CREATE)
         _check(reply.number(2, "i"))
         segment, offset, *_ = reply.place(1)
         self._take_segment(segment, reply.number(4, "q"))
-        return memoryview(self._segments[segment])[offset : offset + data_bytes + metadata_bytes]
+        return memoryview(self._segments[segment])[offset : offset + nbytes]
 
     def seal(self, oid: bytes) -> None:
         """Seal an object; it stays held."""
@@ -172,7 +187,20 @@ class PlasmaConnection:
 
     def create_and_seal(self, oid: bytes, data: bytes, metadata: bytes) -> None:
         """Put a whole object by one message."""
-        _check(self._ask(CREATE_AND_SEAL, table(oid, 1, data, metadata, DIGEST)).number(0, "i"))
+        self.begin_create_and_seal(oid, data, metadata)()
+        self.end_create_and_seal()
+
+    def begin_create_and_seal(self, oid: bytes, data: bytes, metadata: bytes) -> Callable[[], None]:
+        """Send half of the message that puts a whole object; return what sends the rest."""
+        body = table(oid, 1, data, metadata, DIGEST)
+        message = HEADER.pack(0, CREATE_AND_SEAL, len(body)) + body
+        half = len(message) // 2
+        self._socket.sendall(message[:half])
+        return lambda: self._socket.sendall(message[half:])
+
+    def end_create_and_seal(self) -> None:
+        """Wait for the answer to that message."""
+        _check(self._answer(CREATE_AND_SEAL).number(0, "i"))
 
     def abort(self, oid: bytes) -> None:
         """Drop an object that this client has created."""
@@ -180,7 +208,16 @@ class PlasmaConnection:
 
     def get(self, oids: Sequence[bytes], timeout_ms: int) -> list[tuple[memoryview, memoryview] | None]:
         """Data and metadata of objects, which are held from now on; None for those that were not there in time."""
-        reply = self._ask(GET, table(list(oids), timeout_ms))
+        self.begin_get(oids, timeout_ms)
+        return self.end_get()
+
+    def begin_get(self, oids: Sequence[bytes], timeout_ms: int) -> None:
+        """Ask for objects, without waiting for them."""
+        self._send(GET, table(list(oids), timeout_ms))
+
+    def end_get(self) -> list[tuple[memoryview, memoryview] | None]:
+        """Wait for the answer to :meth:`begin_get`; as for :meth:`get`."""
+        reply = self._answer(GET)
         sizes = {
             segment: size
             for (segment,), (size,) in zip(
@@ -221,9 +258,26 @@ class PlasmaConnection:
         """Have so many bytes leave the arena; return how many did."""
         return self._ask(EVICT, table(nbytes)).number(0, "Q")
 
+    def subscribe(self) -> socket.socket:
+        """Subscribe to what is sealed and deleted; return the socket from which notifications are to be read."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._send(SUBSCRIBE, table())
+            socket.send_fds(self._socket, [b"\0"], [theirs.fileno()])
+        return ours
+
+    def wait_for_answer(self) -> None:
+        """Wait until the answer to a request begins to arrive, without reading it."""
+        if not self._socket.recv(1, socket.MSG_PEEK):
+            raise ConnectionResetError("the front end has closed the connection")
+
     def set_options(self, name: bytes, quota_bytes: int) -> int:
         """Say what this client is called and how much it may occupy (0: no limit); return the error."""
         return self._ask(SET_OPTIONS, table(name, quota_bytes)).number(0, "i")
+
+    def debug_text(self) -> str:
+        """What the front end says of its objects."""
+        return self._ask(DEBUG_STRING, table()).text(0)
 
     def overwrite_everything(self) -> None:
         """Overwrite all memory that this client was given, which Plasma does not prevent."""
