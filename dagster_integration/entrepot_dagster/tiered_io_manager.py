@@ -38,6 +38,7 @@ from entrepot_dagster.background_writes import (
     missing_durable_copy,
 )
 from entrepot_dagster.durable_configuration import configured_tier
+from entrepot_dagster.durable_partitions import write_partitions
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.lazy_outputs import collected_once
@@ -131,11 +132,11 @@ class TieredIOManager(ConfigurableIOManager):
             # On a context of its own: what it adds comes too late for the event of this one.
             own_context = copy(context)
             write_id = self._writes.begin(
-                context, instance, lambda: self.durable.handle_output(own_context, durable_obj)
+                context, instance, lambda: write_partitions(self.durable, own_context, durable_obj)
             )
             metadata |= {STATE: MetadataValue.text(PENDING), WRITE: MetadataValue.text(write_id)}
         else:
-            self.durable.handle_output(context, durable_obj)
+            write_partitions(self.durable, context, durable_obj)
             metadata |= {**context.consume_logged_metadata(), STATE: MetadataValue.text(WRITTEN)}
         context.add_output_metadata(metadata)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +16,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import backfill_assets
+import entrepot
 from dagster import DagsterInstance, RunsFilter, materialize
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster_daemon import BackfillDaemon, backfill_daemon, request_backfill
 from entrepot_dagster import EntrepotIOManager
 from entrepot_io.connections import close_all
+from suspension import state_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(400)]
 
 FILE = Path(backfill_assets.__file__)
+STOPPED_SECONDS = 10.0
 DAYS = backfill_assets.DAYS.get_partition_keys()
 
 
@@ -106,3 +113,101 @@ def test_what_has_no_partitions_reads_all_of_them(
     result = materialize(everything, selection=["total"], instance=instance, resources=resources)
     close_all()
     assert result.output_for_node("total") == [3000, 6000.0, dict.fromkeys(DAYS, 1000)]
+
+
+# --- processes that are killed, or stand still, in the middle of a backfill
+
+
+@pytest.fixture
+def held(tmp_path: Path, daemon: Any, wait_until: Callable[..., None]) -> Iterator[HeldBackfill]:
+    """A backfill whose first run is in the middle of its first step, until it is told to go on."""
+    (tmp_path / "hold").touch()
+    with (
+        backfill_daemon(tmp_path, FILE, daemon.address) as dagster,
+        DagsterInstance.from_config(str(tmp_path)) as instance,
+    ):
+        backfill_id = request_backfill(instance, backfill_assets.defs, ["orders", "revenue", "in_pairs"], DAYS)
+        wait_until((tmp_path / "held").exists, "the first step", 200)
+        yield HeldBackfill(dagster, instance, backfill_id, int((tmp_path / "held").read_text()))
+
+
+@dataclass
+class HeldBackfill:
+    """A backfill that stands in its first step, in the process ``run_pid``."""
+
+    dagster: BackfillDaemon
+    instance: DagsterInstance
+    backfill_id: str
+    run_pid: int
+
+    def go_on(self) -> None:
+        (self.dagster.home / "hold").unlink()
+
+    def status(self, backfill_id: str | None = None) -> BulkActionStatus:
+        """The backfill's end; of another one if that is given."""
+        status = self.dagster.wait_for(backfill_id or self.backfill_id, self.instance).status
+        assert isinstance(status, BulkActionStatus)
+        return status
+
+    def check(self, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+        """Each partition has its value."""
+        values = [load(self.instance, monkeypatch, address, "revenue", partition_key=day) for day in DAYS]
+        assert values == [1000.0, 2000.0, 3000.0]
+        pairs = [load(self.instance, monkeypatch, address, "in_pairs", partition_key=day) for day in DAYS]
+        assert pairs == [1000, 1000, 1000]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("victim", ["dagster's daemon", "the store's daemon", "the store's keeper"])
+def test_a_backfill_goes_on_without(
+    victim: str, held: HeldBackfill, daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while a run is in its step: the run goes on, and so does the backfill once Dagster's daemon is back."""
+    if victim == "dagster's daemon":
+        held.dagster.kill()
+        held.go_on()
+        held.dagster.start()
+    else:
+        with entrepot.connect(daemon.address) as store:
+            status = store.status()
+        os.kill(status["pid" if victim == "the store's daemon" else "keeper_pid"], signal.SIGKILL)
+        held.go_on()
+    assert held.status() is BulkActionStatus.COMPLETED_SUCCESS
+    held.check(monkeypatch, daemon.address)
+
+
+@pytest.mark.exhaustive
+def test_a_killed_run_is_left_to_another_backfill(
+    held: HeldBackfill, daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster's monitoring notices it, and the backfill fails; one of what has failed completes it."""
+    (held.dagster.home / "hold").unlink()  # for the next run; this one is killed in the same moment
+    os.kill(held.run_pid, signal.SIGKILL)
+    first = held.status()
+    if first is BulkActionStatus.COMPLETED_SUCCESS:
+        pytest.skip("the step was over before the signal came")
+    assert first in (BulkActionStatus.COMPLETED_FAILED, BulkActionStatus.FAILED)
+    again = request_backfill(held.instance, backfill_assets.defs, ["orders", "revenue", "in_pairs"], DAYS)
+    assert held.status(again) is BulkActionStatus.COMPLETED_SUCCESS
+    held.check(monkeypatch, daemon.address)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("victim", ["a run", "dagster's daemon", "the store's daemon"])
+def test_a_backfill_waits_for(
+    victim: str, held: HeldBackfill, daemon: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    """Stopped for a while in the middle of a run, which is shorter than what anyone waits."""
+    with entrepot.connect(daemon.address) as store:
+        store_pid = store.status()["pid"]
+    pid = {"a run": held.run_pid, "dagster's daemon": held.dagster.pid, "the store's daemon": store_pid}[victim]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: state_of(pid) == "T", f"the stop of {victim}")
+        held.go_on()
+        stopped = time.monotonic()
+        wait_until(lambda: time.monotonic() > stopped + STOPPED_SECONDS, "the end of the stop")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert held.status() is BulkActionStatus.COMPLETED_SUCCESS
+    held.check(monkeypatch, daemon.address)
