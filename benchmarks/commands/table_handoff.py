@@ -49,6 +49,12 @@ def add_handoff(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("handoff", help="three tasks that hand on a table, on each orchestrator")
     parser.add_argument("--mib", type=int, default=1024, help="of the table (default 1024)")
     parser.add_argument("--columns", choices=tasks.KINDS, default=tasks.INT64, help="default int64")
+    parser.add_argument(
+        "--object-strings",
+        choices=("object", "arrow"),
+        default="object",
+        help="what columns of Python's strings are read as from the store (default object: as they were put)",
+    )
     parser.add_argument("--rounds", type=int, default=1, help="default 1; medians are printed")
     parser.add_argument("--orchestrators", nargs="+", choices=ORCHESTRATORS, default=ORCHESTRATORS)
     parser.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=TRANSPORTS, help="default: all")
@@ -78,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     processes.adopt_orphans()
     work = Path(tempfile.mkdtemp(prefix="handoff-"))  # a short path: a socket's is limited to 107 bytes
     try:
-        lines = _Measurement(work, arguments.mib).measure(transports, arguments.rounds)
+        lines = _Measurement(work, arguments.mib, arguments.object_strings).measure(transports, arguments.rounds)
     finally:
         processes.kill_orphans()
         if arguments.keep:
@@ -86,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             shutil.rmtree(work, ignore_errors=True)
     figures = {"bytes": arguments.mib * MIB, "columns": arguments.columns, "rounds": arguments.rounds, "lines": lines}
+    figures["object_strings"] = arguments.object_strings
     print("\n\n".join([*sections(figures), goal_table(figures)]))
     if arguments.json:
         result = {"machine": machine(), "commit": commit(), "handoff": figures}
@@ -96,9 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
 class _Measurement:
     """All runs, with one process that samples the memory."""
 
-    def __init__(self, work: Path, mib: int) -> None:
+    def __init__(self, work: Path, mib: int, object_strings: str) -> None:
         from examples.flights.runs import RunConfig
 
+        self._object_strings = object_strings
         self._mib = mib
         self._samples = work / "memory.jsonl"
         self._address = f"unix://{work}/store.sock"
@@ -129,12 +137,19 @@ class _Measurement:
     def _orchestrator(
         self, orchestrator: str, transports: list[Transport], allocate: bool, number: int
     ) -> list[dict[str, Any]]:
-        from benchmarks.table_handoff.runs import delete_values, runner, with_work
+        from benchmarks.table_handoff.runs import (
+            ALLOCATE_VARIABLE,
+            OBJECT_STRINGS_VARIABLE,
+            delete_values,
+            runner,
+            with_work,
+        )
 
         config = with_work(self._config, f"{number}-{orchestrator}-{'store' if allocate else 'process'}")
         config.work.mkdir()
         lines: list[dict[str, Any]] = []
-        with runner(config, orchestrator, transports, allocate=allocate) as run_once:
+        settings = {ALLOCATE_VARIABLE: "1" if allocate else "0", OBJECT_STRINGS_VARIABLE: self._object_strings}
+        with runner(config, orchestrator, transports, settings) as run_once:
             for transport in transports:
                 facts = {"orchestrator": orchestrator, "name": transport.name, "label": transport.label}
                 with ExitStack() as stack:

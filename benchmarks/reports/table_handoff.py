@@ -31,12 +31,12 @@ def sections(figures: dict[str, Any] | None) -> Iterator[str]:
     """The tables; nothing if it was not measured."""
     if not figures or not figures.get("lines"):
         return
+    read_as = ", which are read from the store as Arrow's" if figures.get("object_strings") == "arrow" else ""
     yield (
         f"Three tasks hand on a table of {bytes_text(figures['bytes'])}: the first makes it, the second replaces one "
-        f"of its eight columns, {COLUMNS[_kind(figures)]}, the third sums it. Sharing is the time in all save and load "
-        "calls. The peak is that of "
-        "all processes and the store; without data, it is that of the same run with a table of 1 MiB, and the ratio "
-        "that of the difference to the table:"
+        f"of its eight columns, {COLUMNS[_kind(figures)]}{read_as}, the third sums it. Sharing "
+        "is the time in all save and load calls. The peak is that of all processes and the store; without data, it is "
+        "that of the same run with a table of 1 MiB, and the ratio that of the difference to the table:"
     )
     head = ["orchestrator", "transport", "values made in", "store", "sharing", "of it writing", "end to end", "stored"]
     head += ["peak", "without data", "ratio"]

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from examples.flights.transports import Transport
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE / "kedro_project"
 ALLOCATE_VARIABLE = "ENTREPOT_ALLOCATE"
+OBJECT_STRINGS_VARIABLE = "ENTREPOT_OBJECT_STRINGS"
 PICKLES_VARIABLE = "HANDOFF_PICKLES"  # of pickle_xcom.py, which only Airflow's processes import
 PICKLE_FILES = Transport("airflow", "pickle", "pickle file", "an XCom backend that pickles each value to a file")
 AIRFLOW_BACKENDS = {**on_airflow.BACKENDS, PICKLE_FILES.name: "benchmarks.table_handoff.pickle_xcom.PickleFileXCom"}
@@ -30,24 +31,26 @@ Run = Callable[[Transport, int], Outcome]
 
 
 @contextmanager
-def runner(config: RunConfig, orchestrator: str, transports: Sequence[Transport], *, allocate: bool) -> Iterator[Run]:
+def runner(
+    config: RunConfig, orchestrator: str, transports: Sequence[Transport], variables: Mapping[str, str]
+) -> Iterator[Run]:
     """Context with a function that runs the hand-off of a table with one of the transports.
 
     Args:
         config: of all runs.
         orchestrator: ``airflow``, ``dagster`` or ``kedro``.
         transports: those that it has to run.
-        allocate: whether tasks make their values in the store.
+        variables: of the environment of all its processes.
 
     The function takes the transport and the table's MiB. It raises ``DemoError`` if the run fails, and ``ValueError``
     if the last task's number is wrong.
     """
-    variables = {ALLOCATE_VARIABLE: "1" if allocate else "0"}
     if orchestrator != "airflow":
         command = {"dagster": _dagster_command, "kedro": _kedro_command}[orchestrator]
         yield lambda transport, mib: _checked(mib, _run_command(config, transport, mib, variables, command))
         return
-    settings = variables | {
+    settings = {
+        **variables,
         "AIRFLOW__CORE__DAGS_FOLDER": str(HERE / "airflow_dags"),
         PICKLES_VARIABLE: str(config.folder(PICKLE_FILES) / "files"),
     }
@@ -87,17 +90,17 @@ def _run_command(
     config: RunConfig,
     transport: Transport,
     mib: int,
-    variables: dict[str, str],
+    variables: Mapping[str, str],
     command_of: Callable[[Transport, int, Path], tuple[list[str], dict[str, str], Path]],
 ) -> Outcome:
     _clear_meter(config, transport)
     folder = config.folder(transport)
     command, own_variables, working_folder = command_of(transport, mib, folder)
-    variables = config.environment() | variables | own_variables
-    variables |= Meter.variables(folder / "meter", blobs=transport.is_entrepot)
+    environment = {**config.environment(), **variables, **own_variables}
+    environment |= Meter.variables(folder / "meter", blobs=transport.is_entrepot)
     begin, clock = time.time(), time.monotonic()
     name = transport.orchestrator.capitalize()
-    with Child(name, command, log=folder / "run.log", environment=variables, folder=working_folder) as child:
+    with Child(name, command, log=folder / "run.log", environment=environment, folder=working_folder) as child:
         child.wait(config.timeout)
     end, seconds = time.time(), time.monotonic() - clock
     report: dict[str, Any] = json.loads(_answer(folder).read_text(encoding="utf-8"))

@@ -28,6 +28,7 @@ from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, prefetch_values, put_value
 from pydantic import Field, PrivateAttr
 
+from entrepot_dagster.compat.steps import covers_range
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.step_reservations import StepReservations
 from entrepot_dagster.traced_runs import traced_in_run
@@ -42,7 +43,7 @@ from entrepot_dagster.values.output_metadata import (
     reference_metadata,
     table_metadata,
 )
-from entrepot_dagster.values.partition_outputs import check_partitions
+from entrepot_dagster.values.partition_outputs import check_partitions, of_only_partition
 from entrepot_dagster.values.read_only_advice import add_read_only_advice
 from entrepot_dagster.values.reference_log import recorded_asset, recorded_output
 from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, in_order, input_type
@@ -169,7 +170,7 @@ class EntrepotIOManager(ConfigurableIOManager):
             UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
-        obj = collected(context, obj)
+        obj = of_only_partition(context, collected(context, obj))
         settings = self._settings()
         self._reserve(context, settings)
         if settings.scope is not None and context.has_asset_key:
@@ -281,7 +282,7 @@ class EntrepotIOManager(ConfigurableIOManager):
     ) -> Any:
         partitions = in_order(context.asset_partition_keys, context.asset_partitions_def, self._instance)
         if not partitions:
-            return None
+            return wanted.of_no_partition()
         loaded: dict[str, Any] = {}
         assets = {partition: self._find_asset(context, partition) for partition in partitions}
         # All of them come from other hosts at once, and not one after the other.
@@ -301,7 +302,9 @@ class EntrepotIOManager(ConfigurableIOManager):
                 )
         if len(partitions) > 1:
             return wanted.of_partitions(loaded)
-        return wanted.of(loaded[partitions[0]]) if loaded else None
+        if not loaded:
+            return wanted.of_no_partition()
+        return wanted.of_only_partition(partitions[0], loaded[partitions[0]], in_range=covers_range(context))
 
     # --- for subclasses
 

@@ -11,7 +11,7 @@ from entrepot_io.keys import join
 from entrepot_io.reference import Reference
 from entrepot_io.sessions import run_session
 
-from entrepot_dagster.compat.steps import input_partitions, step_key
+from entrepot_dagster.compat.steps import covers_range, input_partitions, step_key
 from entrepot_dagster.pipes_values import EXTRA
 from entrepot_dagster.values.keys import key_of_asset
 from entrepot_dagster.values.reference_log import recorded_asset
@@ -56,7 +56,7 @@ def external_task(
             for partition in _output_partitions(context)
         }
         session = next(iter(keys.values())).session
-        if len(keys) == 1:
+        if len(keys) == 1 and not covers_range(context):
             slot = OutputSlot(session, next(iter(keys.values())).key)
         else:
             slot = OutputSlot(session, partitions={str(partition): each.key for partition, each in keys.items()})
@@ -93,7 +93,9 @@ def _references(context: StepContext, name: str, asset_key: AssetKey) -> Referen
         for partition in ordered
         if (reference := recorded_asset(context.instance, asset_key, partition)) is not None
     }
-    return next(iter(by_partition.values()), None) if len(ordered) == 1 else by_partition
+    if len(ordered) == 1 and not covers_range(context):
+        return next(iter(by_partition.values()), None)
+    return by_partition
 
 
 def _output_partitions(context: StepContext) -> Sequence[str | None]:

@@ -38,9 +38,11 @@ from entrepot_dagster.background_writes import (
     missing_durable_copy,
 )
 from entrepot_dagster.durable_configuration import configured_tier
+from entrepot_dagster.durable_partitions import write_partitions
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.lazy_outputs import collected_once
+from entrepot_dagster.values.partition_outputs import of_only_partition
 
 # What the durable tier makes up for.
 _MISSING = (ObjectNotFound, ObjectLost, ObjectDropped, StoreUnavailable)
@@ -116,6 +118,7 @@ class TieredIOManager(ConfigurableIOManager):
             what the durable IO manager raises; what the store raises otherwise.
         """
         obj = collected_once(context, obj)
+        durable_obj = of_only_partition(context, obj)
         in_store = True
         try:
             self.store.handle_output(context, obj)
@@ -128,10 +131,12 @@ class TieredIOManager(ConfigurableIOManager):
         if in_store and self.in_background and context.has_asset_key and instance is not None:
             # On a context of its own: what it adds comes too late for the event of this one.
             own_context = copy(context)
-            write_id = self._writes.begin(context, instance, lambda: self.durable.handle_output(own_context, obj))
+            write_id = self._writes.begin(
+                context, instance, lambda: write_partitions(self.durable, own_context, durable_obj)
+            )
             metadata |= {STATE: MetadataValue.text(PENDING), WRITE: MetadataValue.text(write_id)}
         else:
-            self.durable.handle_output(context, obj)
+            write_partitions(self.durable, context, durable_obj)
             metadata |= {**context.consume_logged_metadata(), STATE: MetadataValue.text(WRITTEN)}
         context.add_output_metadata(metadata)
 

@@ -21,6 +21,7 @@ from dagster import (
     BackfillPolicy,
     DagsterInstance,
     DailyPartitionsDefinition,
+    Definitions,
     DynamicPartitionsDefinition,
     Output,
     TimeWindowPartitionMapping,
@@ -166,6 +167,38 @@ def test_windows_and_ranges_of_days(instance: DagsterInstance) -> None:
     result = materialize([daily, of_three_days], selection=[of_three_days], tags=part, instance=instance, resources=IO)
     read = result.output_for_node("of_three_days")
     assert read["2026-01-10"] == [f"2026-01-{day:02}" for day in range(8, 13)]
+
+
+@asset(partitions_def=DAYS, backfill_policy=BackfillPolicy.multi_run(2))
+def counts(context: AssetExecutionContext, daily: dict[str, pl.DataFrame]) -> dict[str, int]:
+    return {day: daily[day].height for day in context.partition_keys}
+
+
+@asset(partitions_def=DAYS)
+def by_name(context: AssetExecutionContext) -> dict[str, int]:
+    return {context.partition_key: 7}
+
+
+@asset(partitions_def=DAYS)
+def of_one_day(daily: dict[str, pl.LazyFrame], by_name: dict[str, int]) -> list[Any]:
+    return [list(daily), by_name]
+
+
+def test_a_range_of_one_day_is_a_range(instance: DagsterInstance) -> None:
+    """Of an odd number of days, a policy of two in a run leaves one, for the same function."""
+    day = "2026-01-04"
+    tags = {"dagster/asset_partition_range_start": day, "dagster/asset_partition_range_end": day}
+    result = materialize([daily, counts], tags=tags, instance=instance, resources=IO)
+    assert result.success
+    defs = Definitions(assets=[daily, counts, by_name], resources=IO)
+    assert defs.load_asset_value("counts", partition_key=day, instance=instance) == 1
+    # A run of one partition stores what it returns, also a dictionary of that name.
+    assert materialize([by_name], partition_key=day, instance=instance, resources=IO).success
+    assert defs.load_asset_value("by_name", partition_key=day, instance=instance) == {day: 7}
+    result = materialize(
+        [daily, by_name, of_one_day], selection=[of_one_day], partition_key=day, instance=instance, resources=IO
+    )
+    assert result.output_for_node("of_one_day") == [[day], {day: 7}]
 
 
 @asset(partitions_def=DAYS, metadata={"partition_expr": "day"})

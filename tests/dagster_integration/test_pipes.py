@@ -15,6 +15,7 @@ from dagster import (
     AssetSpec,
     BackfillPolicy,
     DagsterInstance,
+    Definitions,
     EnvVar,
     OpExecutionContext,
     PipesSubprocessClient,
@@ -114,6 +115,15 @@ def test_partitions_are_dictionaries(instance: DagsterInstance) -> None:
     assert metadata_of(instance, "sums")["entrepot/reference"]["key"] == "asset:sums@c"
     result = materialize([sums, grand_total], selection=[grand_total], instance=instance, resources=resources())
     assert result.output_for_node("grand_total") == repr({"a": 3 * 97, "b": 3 * 98, "c": 6 * 99})
+
+
+def test_a_range_of_one_partition_is_a_dictionary(instance: DagsterInstance) -> None:
+    """As other runs of the same backfill have several, and the program is the same."""
+    materialize([parts], partition_key="a", instance=instance, resources=resources())
+    tags = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "a"}
+    assert materialize([parts, sums], selection=[sums], tags=tags, instance=instance, resources=resources()).success
+    sums_now = Definitions(assets=[parts, sums], resources=resources())
+    assert sums_now.load_asset_value("sums", partition_key="a", instance=instance) == 3 * 97
 
 
 @multi_asset(specs=[AssetSpec(["shop", "left"]), AssetSpec("right")], can_subset=True)

@@ -72,5 +72,6 @@ void add_object_builders(nb::module_& module, nb::class_<PyClient>& cls);
 void add_pages(nb::module_& module, nb::class_<PyClient>& cls);
 void add_aggregates(nb::module_& module, nb::class_<PyClient>& cls);
 void add_join_indexes(nb::module_& module);
+void add_object_text(nb::module_& module);
 
 }  // namespace entrepot::bindings

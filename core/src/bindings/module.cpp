@@ -40,6 +40,7 @@ NB_MODULE(_core, module) {
   entrepot::bindings::add_client(module);
   entrepot::bindings::add_allocating(module);
   entrepot::bindings::add_request_deadline(module);
+  entrepot::bindings::add_object_text(module);
   module.attr("PROTOCOL") = nb::make_tuple(entrepot::kProtocolMajor, entrepot::kProtocolMinor);
   module.attr("LAYOUT") = entrepot::kLayoutVersion;
   module.attr("API") = ENTREPOT_API_STAMP;

@@ -75,6 +75,7 @@ PRIVATE_NAMES = (
         "steps: tells an upstream asset with partitions from one without",
     ),
     PrivateName(_TAGS, "PARTITION_NAME_TAG", "steps: the partition of a run"),
+    PrivateName(_TAGS, "ASSET_PARTITION_RANGE_START_TAG", "steps: tells a run of a range from one of a partition"),
     # --- reexecution
     PrivateName(_TAGS, "PARENT_RUN_ID_TAG", "reexecution: finds the runs that re-execute another"),
     PrivateName(_TAGS, "ROOT_RUN_ID_TAG", "reexecution: the run that a chain of re-executions begins with"),

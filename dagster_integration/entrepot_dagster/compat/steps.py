@@ -16,7 +16,7 @@ from dagster import (
 )
 from dagster._core.execution.plan.inputs import UnresolvedCollectStepInput, UnresolvedMappedStepInput
 from dagster._core.execution.plan.outputs import StepOutputHandle as StepOutputHandle
-from dagster._core.storage.tags import PARTITION_NAME_TAG
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_START_TAG, PARTITION_NAME_TAG
 
 if TYPE_CHECKING:
     from dagster import StepExecutionContext
@@ -96,3 +96,16 @@ def upstream_handles(step_input: Any) -> Sequence[StepOutputHandle]:
 def partition_of(run: DagsterRun) -> str | None:
     """Return the partition of a run; None: it has none."""
     return run.tags.get(PARTITION_NAME_TAG)
+
+
+def covers_range(context: InputContext | OutputContext | AssetExecutionContext | OpExecutionContext) -> bool:
+    """Return whether a run covers a range of partitions, be it of a single one.
+
+    A backfill launches such runs of assets whose backfill policy allows several partitions in a run.
+
+    Args:
+        context: of a value, or of a step.
+    """
+    if isinstance(context, (InputContext, OutputContext)):
+        return has_step(context) and ASSET_PARTITION_RANGE_START_TAG in context.step_context.run_tags
+    return context.has_tag(ASSET_PARTITION_RANGE_START_TAG)

@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument
+
+from entrepot_dagster.compat.steps import covers_range
+
+if TYPE_CHECKING:
+    from dagster import OutputContext
+
+
+def of_only_partition(context: OutputContext, obj: Any) -> Any:
+    """Return an output as it is to be written: of a dictionary of the only partition of a range, the value.
+
+    A backfill policy of two partitions in a run makes two runs of three partitions. The step's function is the same in
+    both, and returns a dictionary of one in the second.
+
+    Args:
+        context: of the output.
+        obj: what the step returned.
+    """
+    if not (context.has_asset_key and context.has_asset_partitions and covers_range(context)):
+        return obj
+    partitions = context.asset_partition_keys
+    if len(partitions) == 1 and isinstance(obj, Mapping) and set(obj) == set(partitions):
+        return obj[partitions[0]]
+    return obj
 
 
 def check_partitions(asset: str, partitions: Sequence[str], obj: Any, *, has_policy: bool) -> None:

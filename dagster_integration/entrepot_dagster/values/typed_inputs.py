@@ -86,6 +86,27 @@ class InputType:
             return {key: None if each is None and self.omits_none else self._each(each) for key, each in value.items()}
         return self._each(value)
 
+    def of_only_partition(self, partition: str, value: Any, *, in_range: bool) -> Any:
+        """Return the only partition of an input: its value, or a dictionary of it if the annotation is one.
+
+        Args:
+            partition: its key.
+            value: as stored. If that is a dictionary, which the annotation may mean, the run decides.
+            in_range: whether the run covers a range of partitions, so that another run of it has several.
+
+        Raises:
+            UnsupportedType, InvalidArgument: as for :meth:`of`.
+        """
+        if value is None and self.is_optional:
+            return None
+        if self.by_partition and (in_range or not isinstance(value, Mapping)):
+            return self.of_partitions({partition: value})
+        return self.of(value)
+
+    def of_no_partition(self) -> Any:
+        """Return an input that has no partition: None, or an empty dictionary if the annotation is one."""
+        return {} if self.by_partition and not self.is_optional else None
+
     def _each(self, value: Any) -> Any:
         if (form := form_of(self.annotation)) is not None:
             return convert(value, form, columns=self.columns)

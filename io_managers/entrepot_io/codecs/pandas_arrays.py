@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from entrepot import object_text
 from entrepot.codec import Decoder, Encoder, Node
 from entrepot.errors import UnsupportedType
 
@@ -65,32 +66,32 @@ def _checked_values(node: Node, values: Any, length: int | None) -> Any:
 
 
 def _encode_objects(values: np.ndarray[Any, Any], encoder: Encoder) -> Node:
-    missing = _missing_value_kind(values)
+    size = object_text.measure(values, pd.NA)
+    missing = "" if size is None else size.missing
     content: Any = None
-    if missing and len(values) >= _ARROW_TEXT_LENGTH and pyarrow_installed():
-        import pyarrow as pa
-
-        try:
-            content = pa.array(values, type=pa.large_string(), from_pandas=True)
-        except (pa.ArrowException, UnicodeError):  # lone surrogates
-            content = None
-    if content is None and missing == "na":
+    if size is not None and size.nbytes is not None and len(values) >= _ARROW_TEXT_LENGTH and pyarrow_installed():
+        content = _text_of_objects(values, size)
+    elif missing == "na":
         content = [item if type(item) is str else None for item in values]
-    elif content is None:
+    else:
         content, missing = values.tolist(), ""
     codec = ObjectArrayCodec
     return Node(codec.name, codec.version, [missing, len(values)], children=[encoder.encode(content)])
 
 
-def _missing_value_kind(values: np.ndarray[Any, Any]) -> str:
-    """Representation of missing values in an array of text: "none", "nan" or "na"; empty: other or mixed."""
-    kinds = set(map(type, values))
-    kinds.discard(str)
-    if not kinds or kinds == {type(None)}:
-        return "none"
-    if kinds == {float}:
-        return "nan" if all(item != item for item in values if type(item) is float) else ""
-    return "na" if kinds == {type(pd.NA)} else ""
+def _text_of_objects(values: np.ndarray[Any, Any], size: object_text.TextSize) -> Any:
+    """Return Arrow's array of strings and nulls.
+
+    In buffers of NumPy's, which are of exactly the size that is needed, and may be made in the store.
+    """
+    import pyarrow as pa
+
+    rows = len(values)
+    offsets, text = np.empty(rows + 1, np.int64), np.empty(size.nbytes, np.uint8)
+    validity = np.empty((rows + 7) // 8, np.uint8) if size.nulls else None
+    object_text.write(values, offsets, text, validity)
+    bits = None if validity is None else pa.py_buffer(validity)
+    return pa.LargeStringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text), bits, size.nulls)
 
 
 class ObjectArrayCodec(CheckedCodec):
@@ -131,13 +132,10 @@ class ObjectArrayCodec(CheckedCodec):
 
 def _as_arrow_text(values: np.ndarray[Any, Any]) -> Any:
     """Elements that were stored as a list, as text over Arrow if they are text; unchanged otherwise."""
-    missing = _missing_value_kind(values)
-    if not missing or not any(type(item) is str for item in values) or not pyarrow_installed():
+    size = object_text.measure(values, pd.NA)
+    if size is None or size.nbytes is None or size.nulls == len(values) or not pyarrow_installed():
         return values
-    try:
-        return pd.array(values, dtype=_text_dtype("pyarrow", missing != "na"))
-    except UnicodeError:  # lone surrogates
-        return values
+    return pd.array(values, dtype=_text_dtype("pyarrow", size.missing != "na"))
 
 
 def _text_dtype(storage: str, missing_is_nan: bool) -> Any:
