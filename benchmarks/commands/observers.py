@@ -2,7 +2,8 @@
 
 One process puts and gets values while nobody looks, and then while ``entrepot ui`` serves a page,
 ``entrepot metrics`` is scraped every second, or ``entrepot top`` draws in a pseudo-terminal, in turns. Each figure is
-the ratio to the rounds in which nobody looked. The cost of traces that are off is the share of one check in a put.
+the ratio to the rounds in which nobody looked. The cost of traces that are off is the share of one check in a put; that
+of ``Store.list()`` is relative to the put of what it lists.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ STORE_MIB = 1024
 NOBODY = "nobody"
 _CALLS = ("put 1 KiB", "get 1 KiB", "put 1 MiB", "get 1 MiB")
 _START_SECONDS = 60.0
+_LISTS = 3  # of which the quickest counts
 
 
 def add_observers(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -65,8 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
         own_store(Path(folder) / "store", STORE_MIB, "--spill-path", "none") as running,
         entrepot.connect(running.address, scope="bench", session="observers") as store,
     ):
+        began = time.perf_counter()
         for start in range(0, arguments.objects, 10_000):
             store.put_many([b"x" * 100] * min(10_000, arguments.objects - start))
+        put_many_seconds = (time.perf_counter() - began) / arguments.objects
+        list_seconds = min(timeit.repeat(store.list, number=1, repeat=_LISTS)) / arguments.objects
         for _ in range(arguments.rounds):
             for name, observe in observers.items():
                 with observe(running.address):
@@ -79,10 +84,21 @@ def run(arguments: argparse.Namespace) -> int:
         for name in observers
     ]
     print(grid(["who looks", *_CALLS], rows))
+    print(
+        f"\nStore.list(): {list_seconds * 1e6:.1f} us an object, {list_seconds / put_many_seconds:.1f} times of what "
+        "put_many took to put it."
+    )
     check = _check_seconds()
     print(f"\nTraces that are off: {check * 1e9:.0f} ns a value, {check / put_seconds:.2%} of a put of 1 KiB.")
     if arguments.json:
-        document = {"machine": machine(), "commit": commit(), "seconds": medians, "traces_off_seconds": check}
+        document = {
+            "machine": machine(),
+            "commit": commit(),
+            "seconds": medians,
+            "traces_off_seconds": check,
+            "list_seconds": list_seconds,
+            "put_many_seconds": put_many_seconds,
+        }
         arguments.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
     return 0
 

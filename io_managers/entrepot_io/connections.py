@@ -175,17 +175,18 @@ def _held_session(current: Store, address: str | None, scope: str, session: str)
     return held
 
 
-def unshared_store(address: str | None, scope: str, session: str) -> Store:
+def unshared_store(address: str | None, scope: str, session: str, *, durable: bool = True) -> Store:
     """A session of a scope, in a ``Store`` of its own, which is not cached; the scope's own session is not opened.
 
     Args:
         address, scope: as for :func:`scope_store`.
         session: its name.
+        durable: with the durable tier that the environment names, if it does.
 
     Raises:
         StoreUnavailable: nothing answers at that address.
     """
-    return _connect(address, scope, session, _pickle_rule)
+    return _connect(address, scope, session, _pickle_rule, None if durable else False)
 
 
 def _connect(

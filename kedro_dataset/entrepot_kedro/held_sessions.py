@@ -16,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
+from entrepot_io.connections import unshared_store
 from entrepot_io.sessions import SCOPE_SESSION
 
 from entrepot_kedro.log import logger
@@ -44,7 +45,8 @@ def hold(run_id: str, pipeline: Pipeline, catalog: Any) -> None:
         if dataset.session.name == SCOPE_SESSION:  # never expires
             continue
         try:
-            opened.append(dataset.store())
+            # Without the durable tier: its driver may not be used in processes that are forked once it is loaded.
+            opened.append(unshared_store(dataset.address, dataset.scope, dataset.session.name, durable=False))
         except EntrepotError as error:
             logger.warning(
                 "Entrepot: cannot open session '%s' of this run; nodes that load from it or save to it will fail: %s",

@@ -52,8 +52,9 @@ def run_metrics(arguments: argparse.Namespace) -> int:
     host, port = parse_listen(arguments.listen, DEFAULT_LISTEN)
     check_interval(arguments.interval)
     from entrepot._daemon.settings import resolve
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry
 
+    from entrepot_metrics.serving import MetricsServer
     from entrepot_metrics.status_poller import StatusPoller
     from entrepot_metrics.store_collector import StoreCollector
 
@@ -63,14 +64,16 @@ def run_metrics(arguments: argparse.Namespace) -> int:
     registry = CollectorRegistry()
     registry.register(StoreCollector(poller.status))
     try:
-        server, _ = start_http_server(port, addr=host, registry=registry)
+        server = MetricsServer(host, port, registry)
     except OSError as error:
         raise InvalidArgument(f"--listen {arguments.listen}: cannot listen there: {error}") from error
+    threading.Thread(target=server.serve_forever, name="entrepot-metrics", daemon=True).start()
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     print(f"serving http://{host}:{server.server_address[1]}/metrics", flush=True)
     ended.wait()
     server.shutdown()
+    server.server_close()
     poller.close()
     return 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN = "127.0.0.1:9818"
 DEFAULT_INTERVAL = 1.0
 DEFAULT_TOP_INTERVAL = 2.0
+TOP_LIST_SHARE = 0.005  # of the time; drawing takes about as much again
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -112,7 +113,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     from entrepot_ui.terminal.app import TopApp
     from entrepot_ui.watch.watcher import StoreWatcher
 
-    watcher = StoreWatcher(resolve(arguments.address).address, arguments.interval, list_share=0.01)
+    watcher = StoreWatcher(resolve(arguments.address).address, arguments.interval, list_share=TOP_LIST_SHARE)
     try:
         app = TopApp(watcher, arguments.interval)
         app.run()

@@ -194,6 +194,30 @@ def test_colours_in_a_terminal_only(cli: Run, module_daemon: Any, store: entrepo
         assert "\x1b" not in in_terminal(module_daemon, "ls", **environment)
 
 
+@pytest.mark.parametrize(
+    ("environment", "written"),
+    [
+        ({"PYTHONIOENCODING": "ascii"}, r"pr\xe9nom-\u4f60"),
+        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, r"pr\xe9nom-\u4f60"),
+        ({"PYTHONIOENCODING": "latin-1"}, r"pr\xe9nom-\u4f60".replace(r"\xe9", "\xe9")),
+    ],
+)
+def test_characters_that_an_encoding_lacks_are_escaped(
+    module_daemon: Any, store: entrepot.Store, environment: dict[str, str], written: str
+) -> None:
+    oid = store.put({"pr\xe9nom-\u4f60": 1}, name="pr\xe9nom-\u4f60", replace=True)
+    second = store.put({"pr\xe9nom-\u4f60": 2})
+    for command in (["ls"], ["info", str(oid)], ["get", str(oid), "--head", "2"], ["diff", str(oid), str(second)]):
+        done = subprocess.run(
+            [sys.executable, "-m", "entrepot", *command, "--address", module_daemon.address],
+            env={**os.environ, **environment},
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.returncode == (3 if command[0] == "diff" else 0), done.stderr
+        assert written in done.stdout.decode("latin-1"), command
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
 def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("shtab")

@@ -74,7 +74,7 @@ def test_member_metadata_round_trips(member_meta: MemberMeta) -> None:
         assert is_tree_of(tree, MEMBER_CODEC)
         assert not is_tree_of(tree, COLLECTION_CODEC)
     assert parse_member_meta(unpack_tree(tree)) == member_meta
-    kind, collection, member = summarize(unpack_tree(tree))
+    kind, collection, member = summarize(tree)
     assert (kind, collection, member) == (
         "python.data",
         None,
@@ -154,7 +154,11 @@ def test_a_damaged_field_is_refused_or_read(codec: str, field: str, value: Any, 
 
 @given(st.binary(max_size=60))
 def test_any_node_that_is_not_one_is_refused(noise: bytes) -> None:
-    for check in (parse_member_meta, lambda node: parse_contents(node, _decoder([])), summarize):
+    for check in (
+        parse_member_meta,
+        lambda node: parse_contents(node, _decoder([])),
+        lambda node: summarize(pack_tree(node)),
+    ):
         for node in (Node(COLLECTION_CODEC, 1, noise), Node(MEMBER_CODEC, 1, [noise])):
             with pytest.raises(CorruptData):
                 check(node)

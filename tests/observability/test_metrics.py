@@ -6,16 +6,18 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import entrepot
 import numpy as np
+import psutil
 import pytest
 from entrepot._cli.watch_options import parse_listen
 from entrepot.cli import main
@@ -133,6 +135,19 @@ def test_the_dashboard_uses_metrics_that_exist(daemon: Any, capsys: pytest.Captu
     assert not [name for name in names if f"`{name}`" not in documented]
 
 
+def test_half_sent_requests_do_not_keep_others_from_scraping(daemon: Any) -> None:
+    with serving(daemon.address) as (scrape, process), ExitStack() as stack:
+        port = _port_of(process.pid)
+        connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 30)) for _ in range(300)]
+        for connection in connections:
+            with suppress(BrokenPipeError, ConnectionResetError):  # the server may have closed it for later ones
+                connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
+        assert [scrape()["entrepot_up"] for _ in range(5)] == [1] * 5
+        for connection in connections:
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""  # after READ_TIMEOUT at the latest
+
+
 @pytest.mark.parametrize("text", ["9817", ":9817", "host:", "host:99999", "host:http"])
 def test_where_to_listen_is_checked(text: str) -> None:
     with pytest.raises(InvalidArgument, match="must be HOST:PORT, such as"):
@@ -141,14 +156,11 @@ def test_where_to_listen_is_checked(text: str) -> None:
 
 def test_a_port_that_is_taken_is_said(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(daemon.address) as (_, process):
-        port = re.search(r":(\d+)$", _listening(process.pid))
-        assert port is not None
-        assert main(["metrics", "--address", daemon.address, "--listen", f"127.0.0.1:{port[1]}"]) != 0
+        listen = f"127.0.0.1:{_port_of(process.pid)}"
+        assert main(["metrics", "--address", daemon.address, "--listen", listen]) != 0
     assert "cannot listen there" in capsys.readouterr().err
 
 
-def _listening(pid: int) -> str:
-    import psutil
-
+def _port_of(pid: int) -> int:
     (connection,) = [each for each in psutil.Process(pid).net_connections("tcp") if each.status == "LISTEN"]
-    return f"{connection.laddr[0]}:{connection.laddr[1]}"
+    return int(connection.laddr[1])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 from entrepot import inventory
-from entrepot._collections.metadata import COLLECTION_CODEC, REFERENCE_CODEC
+from entrepot._collections.metadata import COLLECTION_CODEC, REFERENCE_CODEC, may_refer
 from entrepot._collections.positions import unpack
 from entrepot.codec import Node, unpack_tree
 from entrepot.errors import CorruptData, EntrepotError, StoreUnavailable
@@ -44,8 +44,8 @@ def references_in(store: Store, oid: ObjectID) -> tuple[Referred, ...]:
     """
     raw = store._raw()  # pyright: ignore[reportPrivateUsage]
     try:
-        tree = bytes(raw.tree(oid.binary)[0])
-        if not any(codec in tree for codec in (*_CODECS, _DATA_CODEC)):  # nearly all objects
+        tree, buffer_bytes, _ = raw.tree(oid.binary)
+        if not may_refer(tree, buffer_bytes):  # nearly all objects
             return ()
         root = unpack_tree(tree)
         if root.codec == COLLECTION_CODEC:

@@ -1,7 +1,9 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import Buffer as AnyBuffer
+
+_T = TypeVar("_T")
 
 PROTOCOL: tuple[int, int]
 LAYOUT: int
@@ -298,3 +300,7 @@ def split_records(
 def send_objects(fd: int, head: bytes, objects: list[Object]) -> int: ...
 def set_small_bytes(prefix: bytes, suffix: bytes) -> None: ...
 def small_tree(value: bytes) -> bytes: ...
+
+# An instance of a frozen dataclass with slots, without its __init__, which takes four times as long. All fields must be
+# given: one that is left out stays without a value.
+def new_frozen(cls: type[_T], /, **fields: Any) -> _T: ...

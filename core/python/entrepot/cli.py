@@ -8,10 +8,11 @@ on standard error, with exit code 1; bad usage is exit code 2.
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from entrepot._cli import doctor, explaining
 from entrepot.errors import EntrepotError
@@ -83,8 +84,15 @@ def _parser_elsewhere(words: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _escape_unprintable(stream: TextIO) -> None:
+    """Write characters that a stream's encoding lacks as escapes: names may have any, and a terminal may have ASCII."""
+    if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+        stream.reconfigure(errors="backslashreplace")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; return the exit code."""
+    _escape_unprintable(sys.stdout)
     try:
         if unsupported_reason() is None:
             parser = build_parser()

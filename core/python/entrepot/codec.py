@@ -35,6 +35,7 @@ from entrepot._codec_specs import CodecSpec as CodecSpec
 from entrepot._tree import MAX_DEPTH as MAX_DEPTH
 from entrepot._tree import TREE_FORMAT_VERSION as TREE_FORMAT_VERSION
 from entrepot._tree import Node as Node
+from entrepot._tree import codec_of as codec_of
 from entrepot._tree import inlined_bytes as inlined_bytes
 from entrepot._tree import pack_tree as pack_tree
 from entrepot._tree import unpack_tree as unpack_tree

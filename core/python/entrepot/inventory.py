@@ -11,7 +11,7 @@ from entrepot._client.info import SessionInfo
 from entrepot._client.queries import all_sessions, iter_objects, list_page, session_number
 from entrepot._collections.members import members_of
 from entrepot._collections.metadata import summarize
-from entrepot.codec import inlined_bytes, unpack_tree
+from entrepot.codec import inlined_bytes
 from entrepot.durable import Durable, durable_config
 from entrepot.errors import CorruptData, ObjectLost, ObjectNotFound
 from entrepot.ids import ObjectID
@@ -116,7 +116,7 @@ def kind_of(store: Store, oid: ObjectID) -> Kind | None:
     raw = store._raw()  # pyright: ignore[reportPrivateUsage]
     try:
         tree = raw.tree(oid.binary)[0]
-        type_name, collection, _ = summarize(unpack_tree(tree))
+        type_name, collection, _ = summarize(tree)
     except (ObjectNotFound, ObjectLost, CorruptData):
         return None
     if collection is None:

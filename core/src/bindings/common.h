@@ -59,6 +59,7 @@ auto without_gil(Work&& work) {
 
 void add_buffers(nb::module_& module);
 void add_client(nb::module_& module);
+void add_frozen(nb::module_& module);
 void add_allocating(nb::module_& module);
 void add_locality(nb::class_<PyClient>& cls);
 void add_reservations(nb::class_<PyClient>& cls);

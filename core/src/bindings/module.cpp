@@ -38,6 +38,7 @@ NB_MODULE(_core, module) {
   entrepot::bindings::detect_main_thread();
   entrepot::bindings::add_buffers(module);
   entrepot::bindings::add_client(module);
+  entrepot::bindings::add_frozen(module);
   entrepot::bindings::add_allocating(module);
   entrepot::bindings::add_request_deadline(module);
   entrepot::bindings::add_object_text(module);

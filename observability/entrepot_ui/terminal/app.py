@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -85,6 +86,7 @@ class TopApp(App[None]):
         self._shown: list[ObjectRow] = []
         self._shown_for: tuple[float, Query] | None = None
         self._cells: list[tuple[str, ...]] = []
+        self._widths = [0] * len(HEADER)  # the widest cell of each column since the table was filled
         self._texts: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
@@ -151,6 +153,7 @@ class TopApp(App[None]):
         else:
             table.clear()
             self._cells = [cells_of(each) for each in rows]
+            self._widths = [max(map(cell_len, column)) for column in zip(*self._cells, strict=True)] or self._widths
             for line in self._cells:
                 table.add_row(*(Text(text) for text in line))
             table.move_cursor(row=max(0, min(row, len(rows) - 1)), scroll=True)
@@ -159,7 +162,9 @@ class TopApp(App[None]):
         old = self._cells[index]
         for column, text in enumerate(cells):
             if text != old[column]:
-                wider = len(text) > len(old[column])
+                # For each column that may have become wider, Textual measures all of its cells.
+                wider = (width := cell_len(text)) > self._widths[column]
+                self._widths[column] = max(width, self._widths[column])
                 self._table.update_cell_at(Coordinate(index, column), Text(text), update_width=wider)
         self._cells[index] = cells
 

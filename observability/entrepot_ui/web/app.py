@@ -40,6 +40,7 @@ MAX_STREAMS = 32  # of events at a time; each is a page that is open
 EVENT_INTERVAL = 0.25  # seconds between two looks at the log of events, in this process
 TICK_EVERY = 4  # looks
 MAX_PLACES = 200  # sessions whose lineage may be chosen
+BODY_TIMEOUT = 10.0  # seconds
 MAX_BLOBS = 100  # of one object that are shown
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STATUS: list[tuple[type[EntrepotError], int]] = [
@@ -208,7 +209,10 @@ def serve_metrics(page: Page, request: Request) -> Response:
 
 def _action_handler(page: Page) -> Callable[[Request], Any]:
     async def handle(request: Request) -> Response:
-        body = await request.body()
+        try:
+            body = await asyncio.wait_for(request.body(), BODY_TIMEOUT)
+        except asyncio.TimeoutError:
+            return JSONResponse({"error": f"the body did not arrive within {BODY_TIMEOUT:g} s"}, 408)
         return await asyncio.to_thread(_answered, lambda: _act(page, request.path_params["action"], body))
 
     return handle

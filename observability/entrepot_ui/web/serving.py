@@ -18,6 +18,7 @@ from entrepot_ui.watch.policy_log import PolicyLog
 from entrepot_ui.watch.watcher import StoreWatcher
 from entrepot_ui.web.app import Page, create_app
 from entrepot_ui.web.cluster_hosts import ClusterHosts
+from entrepot_ui.web.connections import MAX_ANSWERING, ConnectionLimits
 from entrepot_ui.web.security import LOOPBACK_NAMES, Credentials
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
         proxy_headers=False,
         lifespan="off",
         timeout_graceful_shutdown=1,
-        limit_concurrency=200,
+        http=ConnectionLimits().protocol,  # type: ignore[arg-type]  # called as a class would be
+        limit_concurrency=MAX_ANSWERING,
     )
     server = _Server(config)
     announce(f"http://{shown}:{port}/#token={settings.token}")  # the socket listens: who connects now will be served

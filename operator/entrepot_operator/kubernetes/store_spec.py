@@ -109,6 +109,19 @@ class ClusterSpec:
 
 
 @dataclass(frozen=True)
+class MetricsSpec:
+    """How each node's store is shown to Prometheus.
+
+    Attributes:
+        port: where ``/metrics`` is served, on the pod's address.
+        memory: of the container, as a Kubernetes quantity.
+    """
+
+    port: int = 9817
+    memory: str = "96Mi"
+
+
+@dataclass(frozen=True)
 class StoreSpec:
     """The spec of a Store.
 
@@ -125,6 +138,7 @@ class StoreSpec:
         default_ttl: of named sessions, in seconds; None: the daemon's default.
         publish: what is published as LocalObjects.
         cluster: None: each node's store is on its own.
+        metrics: None: nothing serves the stores' metrics.
         node_selector, tolerations: which nodes have a store.
         priority_class_name: None: the cluster's default.
         max_unavailable: nodes without their store while a change is rolled out; a number, or a share such as ``"10%"``.
@@ -142,6 +156,7 @@ class StoreSpec:
     default_ttl: int | None = None
     publish: PublishSpec = field(default_factory=PublishSpec)
     cluster: ClusterSpec | None = None
+    metrics: MetricsSpec | None = None
     node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
     tolerations: tuple[Mapping[str, Any], ...] = ()
     priority_class_name: str | None = None
@@ -184,6 +199,11 @@ def parse_store(resource: Mapping[str, Any]) -> StoreSpec:
             values["publish"] = PublishSpec(**_parse_fields(PublishSpec, values["publish"], f"Store {name!r}: publish"))
         if values.get("cluster") is not None:
             values["cluster"] = _parse_cluster(values["cluster"], f"Store {name!r}: cluster")
+        if values.get("metrics") is not None:
+            metrics = _parse_fields(MetricsSpec, values["metrics"], f"Store {name!r}: metrics")
+            if "memory" in metrics:
+                metrics["memory"] = str(metrics["memory"])
+            values["metrics"] = MetricsSpec(**metrics)
         return StoreSpec(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(

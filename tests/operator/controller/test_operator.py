@@ -347,7 +347,7 @@ def test_a_store_of_a_cluster_gets_gateways_and_their_rights(
     cluster: Any, namespace: str, operator: OperatorReplica
 ) -> None:
     settings = {"directory": "kubernetes:///main", "tokenSecret": {"name": "shared"}}
-    put_store(cluster, namespace, "clustered", socketFolder="/run/clustered", cluster=settings)
+    put_store(cluster, namespace, "clustered", socketFolder="/run/clustered", cluster=settings, metrics={})
     daemonsets = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
     bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
     try:
@@ -359,7 +359,8 @@ def test_a_store_of_a_cluster_gets_gateways_and_their_rights(
             "the DaemonSet and the gateways' rights",
         )
         pod = cluster.request("GET", f"{daemonsets}/entrepot-clustered")["spec"]["template"]["spec"]
-        assert [item["name"] for item in pod["containers"]] == ["daemon", "publisher", "gateway"]
+        assert [item["name"] for item in pod["containers"]] == ["daemon", "publisher", "gateway", "metrics"]
+        assert pod["containers"][-1]["ports"][0]["containerPort"] == 9817  # the default of the schema
         binding = cluster.request("GET", f"{bindings}/entrepot-gateway")
         assert binding["subjects"][0]["name"] == pod["serviceAccountName"]
         (owner,) = binding["metadata"]["ownerReferences"]

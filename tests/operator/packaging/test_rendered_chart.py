@@ -9,7 +9,7 @@ import pytest
 from entrepot_operator import install_manifests
 from entrepot_operator.controller.commands import add_subcommand
 from entrepot_operator.controller.settings import Settings
-from entrepot_operator.controller.state import gateway_container, owned_resources
+from entrepot_operator.controller.state import gateway_container, metrics_container, owned_resources
 
 STANDARD = {
     "app.kubernetes.io/name",
@@ -91,7 +91,7 @@ def test_by_default_it_installs_what_the_manifests_do(render: Any) -> None:
 def test_all_has_the_standard_labels(render: Any) -> None:
     everything = {
         "store": {"create": True},
-        "metrics": {"serviceMonitor": {"enabled": True}},
+        "metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
         "networkPolicy": {"enabled": True},
         "webhook": {"certManager": {"enabled": True, "issuerRef": {"name": "ours"}}},
         "podNamespaces": ["team"],
@@ -239,6 +239,17 @@ def test_numbers_are_found_by_prometheus(render: Any) -> None:
     assert not [item for item in render() if item["kind"] == "ServiceMonitor"]
 
 
+def test_the_stores_metrics_are_found_by_prometheus(render: Any) -> None:
+    values = {"metrics": {"podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prom"}}}}
+    (monitor,) = [item for item in render(values) if item["kind"] == "PodMonitor"]
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= owned_resources.store_labels("main").items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["interval"]) == (metrics_container.PORT_NAME, "15s")
+    assert {"targetLabel": "job", "replacement": "entrepot"} in endpoint["relabelings"]  # as the alerts expect
+    assert not [item for item in render() if item["kind"] == "PodMonitor"]
+
+
 def test_network_policies_let_through_what_is_needed(render: Any) -> None:
     values = {
         "networkPolicy": {
@@ -259,9 +270,13 @@ def test_network_policies_let_through_what_is_needed(render: Any) -> None:
     stores = policies["entrepot-stores"]
     assert stores["podSelector"]["matchLabels"].items() <= owned_resources.store_labels("main").items()
     assert stores["policyTypes"] == ["Ingress"]
-    (only,) = stores["ingress"]  # of the gateways, from each other
-    assert only["ports"] == [{"port": gateway_container.PORT_NAME, "protocol": "TCP"}]
-    (others,) = only["from"]
+    gateways, metrics = stores["ingress"]
+    assert gateways["ports"] == [{"port": gateway_container.PORT_NAME, "protocol": "TCP"}]  # from each other
+    assert metrics == {
+        "ports": [{"port": metrics_container.PORT_NAME, "protocol": "TCP"}],
+        "from": values["networkPolicy"]["metricsFrom"],
+    }
+    (others,) = gateways["from"]
     assert others["podSelector"]["matchLabels"].items() <= owned_resources.store_labels("main").items()
     alone = render({**values, "webhook": {"enabled": False}})
     (own,) = [item for item in alone if key(item) == "NetworkPolicy/entrepot-system/entrepot-operator"]
@@ -339,6 +354,7 @@ def _deployment(namespace: str, pods: str | None) -> Any:
         {"operator": {"podAnnotations": {"x": 1}}},
         {"operator": {"serviceAccount": {"name": "x"}}},
         {"metrics": {"serviceMonitor": {"interval": "often"}}},
+        {"metrics": {"podMonitor": {"interval": "often"}}},
         {"networkPolicy": {"apiServerPorts": []}},
     ],
 )

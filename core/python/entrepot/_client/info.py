@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from entrepot._client.lost_marks import LostDependency, LostMark
+from entrepot._core import new_frozen
 from entrepot.html_tables import html_table
 from entrepot.ids import ObjectID
 from entrepot.phrases import age, human_bytes, session_phrase
@@ -171,6 +172,7 @@ ObjectInfo.__module__ = PutResult.__module__ = SessionInfo.__module__ = "entrepo
 
 def object_info(
     raw: dict[str, Any],
+    oid: ObjectID,
     type_name: str,
     collection: dict[str, Any] | None = None,
     member_of: dict[str, Any] | None = None,
@@ -178,11 +180,18 @@ def object_info(
 ) -> ObjectInfo:
     """Build an ``ObjectInfo`` from the daemon's JSON and what was read from the object's tree."""
     blobs: list[dict[str, Any]] = raw.get("blobs", [])
-    own, others = split_by_owner(raw["id"], blobs)
-    parents = parents_of(others)
     inline_bytes = raw.get("inline_bytes", 0)
-    return ObjectInfo(
-        id=ObjectID(raw["id"]),
+    own_bytes, shared_bytes, referenced_bytes = inline_bytes, 0, 0
+    parents: list[dict[str, Any]] = []
+    if blobs:  # not in lists, which may be long
+        own, others = split_by_owner(raw["id"], blobs)
+        parents = parents_of(others)
+        own_bytes += sum(blob["length"] for blob in own)
+        shared_bytes = sum(blob["length"] for blob in own if blob["refs"] > 1)
+        referenced_bytes = sum(parent["nbytes"] for parent in parents)
+    return new_frozen(
+        ObjectInfo,
+        id=oid,
         generation=raw["generation"],
         type=type_name,
         nbytes=raw["nbytes"],
@@ -208,9 +217,9 @@ def object_info(
         made_again=raw["made_again"],
         eviction=raw.get("eviction", {}),
         inline_bytes=inline_bytes,
-        own_bytes=inline_bytes + sum(blob["length"] for blob in own),
-        shared_bytes=sum(blob["length"] for blob in own if blob["refs"] > 1),
-        referenced_bytes=sum(parent["nbytes"] for parent in parents),
+        own_bytes=own_bytes,
+        shared_bytes=shared_bytes,
+        referenced_bytes=referenced_bytes,
         parents=parents,
         lost=() if mark is None else mark.lost,
         lost_count=0 if mark is None else mark.count,

@@ -16,7 +16,7 @@ from typing import Any
 
 from entrepot._codecs.byte_storage import load_bytes, store_bytes
 from entrepot._codecs.encoding import add_codecs
-from entrepot.codec import CodecSpec, Decoder, Encoder, Node, pack_tree
+from entrepot.codec import CodecSpec, Decoder, Encoder, Node, codec_of, pack_tree, unpack_tree
 from entrepot.errors import CorruptData
 from entrepot.ids import ID_BYTES, ObjectID
 
@@ -39,6 +39,8 @@ NUMBER_BYTES = 8
 DIGEST_BYTES = 16
 MAX_MEMBERS = 1 << 26  # an index of 2.4 GB; bounds what a damaged count could make us allocate
 _MAX_NUMBER = 2**63 - 1
+_COLLECTION_IN_TREE = COLLECTION_CODEC.encode()  # and so REFERENCE_CODEC's beginning
+_DATA_IN_TREE = b"python.data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +206,20 @@ def parse_contents(node: Node, decoder: Decoder) -> Contents:
     )
 
 
-def summarize(root: Node) -> tuple[str, dict[str, Any] | None, dict[str, Any] | None]:
+def summarize(tree: bytes) -> tuple[str, dict[str, Any] | None, dict[str, Any] | None]:
     """Return what reports show of an object: its type; for a collection, its summary; for a member, its position.
+
+    Args:
+        tree: its packed tree, of which only the beginning is read for any other object.
 
     Raises:
         CorruptData: the tree is inconsistent.
+        VersionMismatch: its format is newer than this code.
     """
+    codec = codec_of(tree)
+    if codec is not None and codec not in (MEMBER_CODEC, COLLECTION_CODEC):
+        return codec, None, None
+    root = unpack_tree(tree)
     if root.codec == MEMBER_CODEC:
         meta = parse_member_meta(root)
         return root.children[0].codec, None, {"name": meta.collection, "index": meta.index}
@@ -219,6 +229,16 @@ def summarize(root: Node) -> tuple[str, dict[str, Any] | None, dict[str, Any] | 
         numbers = {"members": _number(params, "count"), "nbytes": _number(params, "nbytes"), "rows": traits.rows}
         return root.codec, {"name": text_param(params, "name"), **numbers, "type": traits.type}, None
     return root.codec, None, None
+
+
+def may_refer(tree: bytes, buffer_bytes: int) -> bool:
+    """Return whether an object may refer to others: a collection to its members, a value to collections within it.
+
+    Args:
+        tree: its packed tree.
+        buffer_bytes: the size of its buffers; plain data that is longer than a tree may be has its references there.
+    """
+    return _COLLECTION_IN_TREE in tree or (buffer_bytes > 0 and _DATA_IN_TREE in tree)
 
 
 def _contents_params(contents: Contents) -> dict[str, Any]:

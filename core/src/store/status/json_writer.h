@@ -1,6 +1,8 @@
 // JSON writer for status, info and lists, which people and tools read.
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <concepts>
 #include <cstdint>
 #include <string>
@@ -27,7 +29,9 @@ class JsonWriter {
   template <std::integral T>
     requires(!std::same_as<T, bool>)
   JsonWriter& value(T number) {
-    return raw(std::to_string(number));
+    std::array<char, 24> text{};
+    const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number);
+    return raw(std::string_view(text.data(), end));  // every 64-bit number fits
   }
   JsonWriter& value(double number);  // nine digits; null if not finite
   JsonWriter& value_seconds(std::uint64_t nanoseconds);

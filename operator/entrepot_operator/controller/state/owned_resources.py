@@ -8,7 +8,7 @@ from typing import Any
 
 from entrepot.errors import InvalidArgument
 
-from entrepot_operator.controller.state import gateway_container, quantities
+from entrepot_operator.controller.state import gateway_container, metrics_container, quantities
 from entrepot_operator.kubernetes.objects import API_VERSION, MANAGED_BY
 from entrepot_operator.kubernetes.store_spec import SpillKeySecret, StoreSpec
 from entrepot_operator.placement.names import ADDRESS_VARIABLE, NODE_VARIABLE, ClusterConfig
@@ -207,6 +207,11 @@ def _pod_spec(store: str, spec: StoreSpec) -> Manifest:
         mounts: list[Manifest] = [{**socket, "readOnly": True}, temporary, *account]
         containers.append(gateway.container(image, variables, mounts, _RESTRICTED_SECURITY_CONTEXT))
         volumes += gateway.volumes()
+    if spec.metrics is not None:
+        mounts = [{**socket, "readOnly": True}, temporary]
+        containers.append(
+            metrics_container.container(spec.metrics, image, variables, mounts, _RESTRICTED_SECURITY_CONTEXT)
+        )
     uses_api = spec.publish.enabled or gateway_container.uses_api(spec.cluster)
     if uses_api:
         volumes.append(_token_volume())
