@@ -31,6 +31,7 @@ from benchmarks.commands.step_start import add_step_start
 from benchmarks.commands.streams import add_streams
 from benchmarks.commands.table_handoff import add_handoff
 from benchmarks.commands.transport import add_transport
+from benchmarks.commands.views import add_views
 from benchmarks.commands.zero_copy import add_zero_copy
 
 
@@ -55,6 +56,7 @@ def main() -> int:
     add_crowd(commands)
     add_cluster(commands)
     add_observers(commands)
+    add_views(commands)
     add_policy(commands)
     add_drops(commands)
     add_decoding(commands)

@@ -10,23 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import pty
-import re
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 import timeit
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.commands.checkpoints import own_store
+from benchmarks.harness.looking import drawn_top, refreshed_page, scraped_metrics
 from benchmarks.harness.machine import commit, machine
 from benchmarks.harness.text import grid
 
@@ -37,7 +31,6 @@ if TYPE_CHECKING:
 STORE_MIB = 1024
 NOBODY = "nobody"
 _CALLS = ("put 1 KiB", "get 1 KiB", "put 1 MiB", "get 1 MiB")
-_START_SECONDS = 60.0
 _LISTS = 3  # of which the quickest counts
 
 
@@ -57,9 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     observers: dict[str, Callable[[str], AbstractContextManager[Any]]] = {
         NOBODY: lambda address: nullcontext(),
-        "entrepot ui": _page,
-        "entrepot metrics": _metrics,
-        "entrepot top": _top,
+        "entrepot ui": refreshed_page,
+        "entrepot metrics": scraped_metrics,
+        "entrepot top": drawn_top,
     }
     times: dict[str, dict[str, list[float]]] = {name: {call: [] for call in _CALLS} for name in observers}
     with (
@@ -137,115 +130,3 @@ def _check_seconds() -> float:
     count = 1_000_000
     called = min(timeit.repeat(switch.is_on, number=count, repeat=5))
     return called / count
-
-
-@contextmanager
-def _page(address: str) -> Iterator[None]:
-    """``entrepot ui``, with a page open that refreshes at each tick, as the browser's does."""
-    with _started(["ui", "--address", address, "--listen", "127.0.0.1:0"]) as process:
-        link = re.search(r"(http://127\.0\.0\.1:\d+)/#token=(\S+)", _line(process))
-        assert link is not None
-        headers = {"authorization": f"Bearer {link[2]}"}
-        ready = threading.Event()
-
-        def refresh() -> None:
-            for path in ("/api/overview?by=session", "/api/objects?limit=100"):
-                request = urllib.request.Request(link[1] + path, headers=headers)
-                with urllib.request.urlopen(request, timeout=_START_SECONDS) as answer:
-                    if json.load(answer).get("matched"):
-                        ready.set()
-
-        with _every_second(refresh):
-            if not ready.wait(_START_SECONDS):
-                raise RuntimeError("the page's server has listed no objects")
-            yield
-
-
-@contextmanager
-def _metrics(address: str) -> Iterator[None]:
-    """``entrepot metrics``, scraped every second."""
-    with _started(["metrics", "--address", address, "--listen", "127.0.0.1:0"]) as process:
-        link = re.search(r"http://\S+", _line(process))
-        assert link is not None
-
-        def scrape() -> None:
-            with urllib.request.urlopen(link[0], timeout=_START_SECONDS) as answer:
-                answer.read()
-
-        with _every_second(scrape):
-            yield
-
-
-@contextmanager
-def _top(address: str) -> Iterator[None]:
-    """``entrepot top`` in a pseudo-terminal, that is read."""
-    master, slave = pty.openpty()
-    ended = threading.Event()
-    drawn = threading.Event()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    command = [sys.executable, "-m", "entrepot", "top", "--address", address]
-    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, close_fds=True)
-    os.close(slave)
-
-    def read() -> None:
-        while not ended.is_set():
-            try:
-                if b"bytes" in os.read(master, 65536).lower():
-                    drawn.set()
-            except OSError:  # it has ended
-                return
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
-        if not drawn.wait(_START_SECONDS):
-            raise RuntimeError("entrepot top has drawn no table")
-        yield
-    finally:
-        ended.set()
-        process.terminate()
-        process.wait(30)
-        reader.join(30)
-        os.close(master)
-
-
-@contextmanager
-def _started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([sys.executable, "-m", "entrepot", *arguments], stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(30)
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
-@contextmanager
-def _every_second(function: Callable[[], None]) -> Iterator[None]:
-    """Call the function in a thread, a second after it has returned, until the block ends; its error is raised then."""
-    errors: list[BaseException] = []
-    ended = threading.Event()
-
-    def repeat() -> None:
-        try:
-            while not ended.is_set():
-                function()
-                ended.wait(1.0)
-        except BaseException as error:  # raised below
-            errors.append(error)
-
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(_START_SECONDS)
-    if errors:
-        raise errors[0]

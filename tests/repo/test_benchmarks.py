@@ -476,6 +476,20 @@ def test_a_run_measures_the_store_beside_files_and_limits(tmp_path: Path) -> Non
     assert result["machine"]["cores"] >= 1
 
 
+@pytest.mark.slow
+def test_the_views_are_measured(tmp_path: Path) -> None:
+    result = tmp_path / "views.json"
+    options = ["--objects", "1000", "--seconds", "1", "--settle", "0", "--json", str(result)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "views", *options], cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(result.read_text())
+    assert document["figures"].keys() >= {"refresh, median, ms", "entrepot top, % of a core"}
+    assert all(figure > 0 for figure in document["figures"].values())
+    assert all(name in done.stdout for name in document["figures"])
+
+
 @pytest.mark.exhaustive
 def test_growth_is_measured_to_its_end(tmp_path: Path) -> None:
     systems = ["entrepot", "pickle 5 on tmpfs"]
