@@ -118,9 +118,12 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
 
     Outputs that exist are left as they are, also those of earlier runs: kedro run --from-nodes computes them again.
     """
+    from entrepot_io.connections import unshared_store
+
     with _errors():
         store = _project_store(metadata)
         chosen = _chosen(store, session)
+        held = unshared_store(store.address, store.scope, chosen, durable=False)  # from now on, it is in use
     click.echo(f"going on in session {chosen}; outputs that exist are left as they are, also those of earlier runs")
     os.environ["ENTREPOT_SESSION"] = chosen  # before any dataset is made
     from kedro.framework.session import KedroSession
@@ -132,6 +135,7 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
         kedro_session.run(
             pipeline_names=None if pipeline is None else [pipeline], runner=runner_class(), only_missing_outputs=True
         )
+    held.close()
 
 
 def _parse_age(text: str) -> float:

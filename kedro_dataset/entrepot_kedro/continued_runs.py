@@ -9,8 +9,8 @@ there were, because the process of one that was killed cannot say so any more.
                             |
                             +-- failed or killed: the entry says where its values are
 
-Under a policy, :mod:`entrepot_kedro.policy.run_lifecycle` keeps the journal, and continues runs with
-``--only-missing-outputs``.
+Under a policy, :mod:`entrepot_kedro.policy.run_lifecycle` keeps the journal, and continues the newest run even if the
+store has nothing of any: checkpoints may have.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError, ObjectNotFound
+from entrepot.garbage import unused_sessions
 from entrepot_io.connections import scope_store
 from entrepot_io.keys import kedro_key
 from entrepot_io.settings import resolve
@@ -30,7 +31,7 @@ from kedro.io import DatasetError
 
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy.run_journal import RunJournal, run_identity
-from entrepot_kedro.stored_datasets import declare_existing, resume_session, stored_datasets
+from entrepot_kedro.stored_datasets import declare_existing, one_per_session, resume_session, stored_datasets
 from entrepot_kedro.values.process_session import SessionLocation
 from entrepot_kedro.values.sessions import PROCESS_SESSION, default_scope
 from entrepot_kedro.values.stored_dataset import StoredDataset
@@ -54,15 +55,17 @@ def continue_earlier_run(
         pipeline: pipeline of the run.
         catalog: catalog of the run.
         unregistered: datasets for free inputs that the catalog does not have; those that are stored are added to it.
-        has_policy: whether a policy continues runs with ``--only-missing-outputs``.
+        has_policy: whether a policy is active.
     """
     datasets = _datasets_of_run(pipeline, catalog)
     free_inputs = {name: datasets[name] for name in pipeline.inputs() & datasets.keys()}
     free_inputs |= {name: dataset for name, dataset in unregistered.items() if dataset.session.ends_with_run}
     missing = {name: dataset for name, dataset in free_inputs.items() if not _exists(dataset)}
     if run_params.get("only_missing_outputs"):
-        if not has_policy:
-            _continue(run_params, datasets | free_inputs, lambda held: bool(held) and missing.keys() <= held)
+        # Under a policy, checkpoints may have what the store has not.
+        _continue(
+            run_params, datasets | free_inputs, lambda held: bool(held) and (has_policy or missing.keys() <= held)
+        )
     elif missing:
         _continue(run_params, datasets | free_inputs, lambda held: missing.keys() <= held)
     for name, dataset in unregistered.items():
@@ -111,6 +114,8 @@ def _continue(
     journal = _journal()
     for run_id, session in journal.sessions(run_identity(dict(run_params))):
         try:
+            if any(_is_in_use(dataset, session) for dataset in one_per_session(datasets)):
+                continue  # another run goes on in it, as after `kedro entrepot resume`
             held = {name for name, dataset in datasets.items() if _holds(dataset, session)}
         except EntrepotError as error:
             logger.warning("Entrepot: cannot look for what run %s has computed: %s", run_id, error)
@@ -137,6 +142,12 @@ def _exists(dataset: StoredDataset) -> bool:
         return dataset.exists()
     except DatasetError:
         return False  # the store cannot be asked; the load will report why
+
+
+def _is_in_use(dataset: StoredDataset, session: str) -> bool:
+    store = scope_store(dataset.address, dataset.scope, dataset.storage_options)
+    listed = any(info.session == session for info in store.sessions() if info.scope == dataset.scope)
+    return listed and session not in unused_sessions(store, dataset.scope)
 
 
 def _holds(dataset: StoredDataset, session: str) -> bool:

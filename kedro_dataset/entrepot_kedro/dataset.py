@@ -16,7 +16,6 @@ generator, a connection) stays in its process, if it belongs to this run only, a
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NewType
 
@@ -43,6 +42,7 @@ from entrepot_kedro.compat.datasets import EphemeralByState
 from entrepot_kedro.compat.versions import VersionNotFoundError
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy import policy_registry
+from entrepot_kedro.run_owner import RunOwner
 from entrepot_kedro.values.arguments import check_name, check_texts, check_version
 from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.credentials import parse_credentials
@@ -160,7 +160,10 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         self.storage_options = parse_credentials(credentials)
         self._name = None if name is None else plain_name(name)
         self._form = "" if name is None else form_of(name)
-        self._owner_pid = os.getpid()
+        self._owner = RunOwner()
+        # The session and the instance in which it was opened, from its first use in the owner's process on. Worker
+        # processes do not keep it open: they may outlive a killed run.
+        self._held: tuple[str, Store] | None = None
         self._memory_value: Any = NO_VALUE  # a value that cannot be stored; exists in this process only
         self.address = settings.address
         self.scope = settings.scope or default_scope()
@@ -197,8 +200,10 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
 
         Raises:
             DatasetError: caused by ``StoreFull``, ``UnsupportedType``, ``ObjectExists`` (the version already has
-                another value) or ``StoreUnavailable``.
+                another value) or ``StoreUnavailable``; or by ``RunEnded`` in a worker process whose run was killed.
         """
+        if self._session.ends_with_run:
+            self._owner.check_running(self.name, self._session.name)
         self._memory_value = NO_VALUE
         binding = policy_registry.active()
         try:
@@ -207,7 +212,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             else:
                 binding.save(self, data)
         except UnsupportedType:
-            if not self._session.ends_with_run or os.getpid() != self._owner_pid:
+            if not self._session.ends_with_run or not self._owner.is_this_process:
                 raise
             self.drop()  # of an earlier attempt's value
             self._memory_value = data
@@ -259,7 +264,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
                 logger.warning("Entrepot: cannot release %s; it stays until its session ends: %s", self._name, error)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_memory_value": NO_VALUE}
+        return self.__dict__ | {"_memory_value": NO_VALUE, "_held": None}
 
     # --- direct access without a policy, and accessors for the code that executes one
 
@@ -301,6 +306,9 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         store = session_store(self.address, self.scope, self._session.name, self._session_ttl, self.storage_options)
         if self._session.name == PROCESS_SESSION:
             hold_process_session(self.address, self.scope, store)
+        elif self._session.ends_with_run and self._owner.is_this_process:
+            instance = store.instance_id
+            self._held = self._held if self._held is not None and self._held[0] == instance else (instance, store)
         return store
 
     def reference(self, key: str | None = None) -> ObjectRef:
@@ -350,11 +358,19 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             self._name, self._form = plain_name(name), form_of(name)
         if self._session.name == PROCESS_SESSION:
             self._session = session_of(None, run_id)
+            self._held = None
 
     def resume_session(self, session: str) -> None:
         """Continue in the session of an earlier run, if the value belongs to one run only."""
         if self._session.ends_with_run:
             self._session = Session(session, ends_with_run=True)
+            self._held = None
+
+    def close_session(self) -> None:
+        """Close the session, which the dataset has open from its first use in its own process on."""
+        if (held := self._held) is not None:
+            self._held = None
+            held[1].close()
 
     def declare_persistent(self, persistent: bool) -> None:
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""

@@ -43,14 +43,23 @@ def process_mark() -> dict[str, str]:
     return {"process": process_identity(os.getpid()), "pids": _namespace()}
 
 
+def has_exited(mark: Mapping[str, Any]) -> bool:
+    """Return whether the process of a mark is known to have exited: one of another PID namespace is not known here."""
+    if mark.get("pids") != _namespace():
+        return False
+    process = str(mark.get("process", ""))
+    pid = process.partition(" ")[0]
+    return pid.isdigit() and process_identity(int(pid)) != process
+
+
 def process_identity(pid: int) -> str:
-    """Identify a process by PID, start time and boot ID; empty if it is gone."""
+    """Identify a process by PID, start time and boot ID; empty if it has exited, even if nobody has waited for it."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
-    return f"{pid} {stat.rpartition(')')[2].split()[19]} {boot_id}"
+    return "" if fields[0] in "ZX" else f"{pid} {fields[19]} {boot_id}"
 
 
 def _namespace() -> str:
@@ -67,8 +76,4 @@ def _has_ended(store: Store, scope: str, session: str) -> bool:
         mark: Any = None if raw is None else json.loads(raw)
     except (CorruptData, ObjectLost, ValueError):
         return False
-    if not isinstance(mark, dict) or mark.get("pids") != _namespace():
-        return False
-    process = str(mark.get("process", ""))
-    pid = process.partition(" ")[0]
-    return pid.isdigit() and process_identity(int(pid)) != process
+    return isinstance(mark, dict) and has_exited(mark)

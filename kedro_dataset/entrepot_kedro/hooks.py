@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.framework.hooks import hook_impl
 
+from entrepot_kedro import active_runs
 from entrepot_kedro.allow_list import AllowList, find_allow_list
 from entrepot_kedro.catalog_names import named_entries
 from entrepot_kedro.log import logger
@@ -113,6 +114,9 @@ class EntrepotHooks:
             PolicyError: a target is not writable.
             InvalidArgument: datasets of one scope have different credentials, under a policy.
         """
+        run_params, interrupted_runs = active_runs.begin(run_params, catalog)
+        for params in interrupted_runs:
+            _end_interrupted_run(params)
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_begin()
         binding = policy_registry.active()
@@ -151,6 +155,7 @@ class EntrepotHooks:
     @hook_impl
     def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
         """Finish a successful run."""
+        run_params = active_runs.end(run_params, catalog)
         binding = policy_registry.active()
         if any("@" in name for name in pipeline.datasets()):
             from entrepot_kedro.pipeline_inputs import drop_transcoded
@@ -162,14 +167,15 @@ class EntrepotHooks:
             end_run(binding, run_params, pipeline, catalog, succeeded=True)
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.end_run(run_params, succeeded=True)
-        if (held_sessions := _loaded_held_sessions()) is not None:
-            held_sessions.release(str(run_params.get("run_id")))
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_success(pipeline, catalog)
+        if (held_sessions := _loaded_held_sessions()) is not None:  # only now: outputs are in use without a gap
+            held_sessions.release(str(run_params.get("run_id")))
 
     @hook_impl
     def on_pipeline_error(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
         """Finish a failed run."""
+        run_params = active_runs.end(run_params, catalog)
         if (node_reservations := _loaded_node_reservations()) is not None:
             node_reservations.end_all()
         binding = policy_registry.active()
@@ -234,6 +240,14 @@ class EntrepotHooks:
             attempt = binding.begin_attempt(node)
             if attempt.record_saved(dataset_name):
                 binding.end_attempt(attempt)
+
+
+def _end_interrupted_run(run_params: Mapping[str, Any]) -> None:
+    """Finish a run whose end Kedro did not report: it was interrupted, as in a notebook."""
+    if (continued_runs := _loaded_continued_runs()) is not None:
+        continued_runs.end_run(run_params, succeeded=False)
+    if (held_sessions := _loaded_held_sessions()) is not None:
+        held_sessions.release(str(run_params.get("run_id")))
 
 
 def _name_datasets(config_loader: Any) -> None:

@@ -24,7 +24,7 @@ from entrepot import raw_objects
 from entrepot.errors import EntrepotError
 from entrepot.ids import ObjectID
 from entrepot.phrases import human_bytes
-from entrepot_io.connections import scope_store
+from entrepot_io.connections import scope_store, unshared_store
 from kedro.io import DatasetError
 
 from entrepot_kedro.compat.datasets import is_ephemeral
@@ -36,6 +36,7 @@ from entrepot_kedro.values.sessions import PROCESS_SESSION, is_run_session
 from entrepot_kedro.values.stored_dataset import StoredDataset
 
 if TYPE_CHECKING:
+    from entrepot import Store
     from kedro.pipeline import Pipeline
 
 _lock = threading.Lock()
@@ -61,6 +62,7 @@ def on_run_success(pipeline: Pipeline, catalog: Any) -> None:
     """Arrange for the session of a successful run to be removed with the last of its datasets."""
     for location, datasets in _run_sessions(pipeline, catalog).items():
         try:
+            held = unshared_store(location.address, location.scope, location.session, durable=False)
             _mark_ended(location)
         except EntrepotError as error:
             logger.warning(
@@ -69,12 +71,14 @@ def on_run_success(pipeline: Pipeline, catalog: Any) -> None:
                 error,
             )
             continue
-        _SessionRemover(location, datasets)
+        _SessionRemover(location, datasets, held)
 
 
 def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
     """Log what a failed run leaves behind, and how to continue from it or drop it."""
     for location, datasets in _run_sessions(pipeline, catalog).items():
+        for dataset in datasets.values():
+            dataset.close_session()
         try:
             saved_objects = _saved_objects(location)
             if not saved_objects:
@@ -184,10 +188,17 @@ def _saved_objects(location: SessionLocation) -> list[raw_objects.ObjectEntry]:
 
 
 class _SessionRemover:
-    """Removes a session once all datasets that may still be read from it have been collected."""
+    """Removes a session once all datasets that may still be read from it have been collected.
 
-    def __init__(self, location: SessionLocation, datasets: dict[str, StoredDataset]) -> None:
+    Args:
+        location: the session.
+        datasets: those that may be read.
+        held: the session, open, so that it is in use until then.
+    """
+
+    def __init__(self, location: SessionLocation, datasets: dict[str, StoredDataset], held: Store) -> None:
         self._location = location
+        self._held = held
         self._pid = os.getpid()
         # Held rather than looked up when needed: a dataset may be collected anywhere, even while a lock is held.
         self._store = scope_store(location.address, location.scope, location.storage_options)
@@ -199,6 +210,7 @@ class _SessionRemover:
         self._remaining.discard(dataset_id)
         if self._remaining or os.getpid() != self._pid:
             return
+        self._held.close()
         with suppress(EntrepotError):  # otherwise its TTL ends it, or `entrepot gc`, which recognizes its mark
             if not self._store.closed:
                 self._store.remove_session(self._location.session)

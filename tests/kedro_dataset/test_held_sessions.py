@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,8 @@ import pytest
 from entrepot.garbage import unused_sessions
 from entrepot_io.connections import close_all
 from entrepot_io.scopes import folder_scope
-from entrepot_kedro import EntrepotDataset
+from entrepot_kedro import EntrepotDataset, catalog_config
+from kedro.io import DataCatalog
 from kedro.pipeline import node, pipeline
 from kedro_projects import kedro, kedro_environment, write_project
 
@@ -75,16 +79,17 @@ class Run:
     Args:
         folder: the project.
         address: of the store.
-        arguments: of ``kedro run``.
+        arguments: of the command.
+        command: of ``kedro``.
         variables: its environment variables.
     """
 
-    def __init__(self, folder: Path, address: str, *arguments: str, **variables: str) -> None:
+    def __init__(self, folder: Path, address: str, *arguments: str, command: str = "run", **variables: str) -> None:
         self.folder = folder
         self.variables = {"ENTREPOT_ADDRESS": address}
         with (folder / "log").open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "kedro", "run", *arguments],
+                [sys.executable, "-m", "kedro", command, *arguments],
                 cwd=folder,
                 env=kedro_environment() | self.variables | variables,
                 stdout=log,
@@ -178,6 +183,141 @@ def test_workers_of_a_killed_run_do_not_keep_its_session(start: Start, wait_unti
     assert "Running 2 out of 3 nodes" in resumed, resumed
     assert (run.folder / "answer").read_text() == ANSWER
     os.kill(worker, 0)  # it has computed until now, to no end
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(700)
+def test_only_one_run_goes_on_in_a_session(start: Start, wait_until: Any, tmp_path: Path) -> None:
+    killed = start()
+    killed.process.kill()
+    killed.process.wait(60)
+    (tmp_path / "computing").unlink()
+    resumed = start("resume", command="entrepot")
+    fresh = kedro(tmp_path, "run", "--only-missing-outputs", variables=killed.variables | {"DO_NOT_WAIT": "1"})
+    assert fresh.returncode == 0, fresh.stdout
+    assert "Continuing in" not in fresh.stdout
+    assert (tmp_path / "answer").read_text() == ANSWER
+    (tmp_path / "answer").unlink()
+    resumed.go()
+    assert resumed.answer() == ANSWER
+
+
+def unused(daemon: Any) -> tuple[set[str], set[str]]:
+    """All named sessions of the tests' scope, and those that nobody has open."""
+    with entrepot.connect(daemon.address, scope="tests") as store:
+        return {info.session for info in store.sessions() if info.session}, set(unused_sessions(store, "tests"))
+
+
+STORED = {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}
+
+
+def test_outputs_of_a_run_are_in_use_as_long_as_something_holds_them(daemon: Any, in_scope_tests: None) -> None:
+    outputs, catalog = kedro_runs.run(pipeline([node(lambda: b"x", None, "out", name="make")]), STORED)
+    del catalog
+    gc.collect()
+    (session,), unheld = unused(daemon)
+    assert not unheld, session
+    assert outputs["out"].load() == b"x"
+    outputs.clear()
+    gc.collect()
+    assert unused(daemon) == (set(), set())
+
+
+def test_sessions_of_catalogs_made_in_python_are_in_use(daemon: Any, in_scope_tests: None) -> None:
+    catalog = DataCatalog.from_config(catalog_config(STORED))
+    catalog["table"].save(b"x")
+    (session,), unheld = unused(daemon)
+    assert not unheld
+    del catalog
+    gc.collect()
+    assert unused(daemon) == ({session}, {session})
+
+
+def test_a_run_that_was_interrupted_is_continued_in_the_same_process(
+    daemon: Any, in_scope_tests: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As by a notebook's stop button: Kedro calls no hook for it."""
+    monkeypatch.setenv("ENTREPOT_EVENTS", str(tmp_path / "events"))
+    made: list[str] = []
+
+    def make() -> bytes:
+        made.append("make")
+        return b"x"
+
+    def use(value: bytes) -> bytes:
+        made.append("use")
+        if made == ["make", "use"]:
+            raise KeyboardInterrupt
+        return value
+
+    job = pipeline([node(make, None, "a", name="make"), node(use, "a", "b", name="use")])
+    with pytest.raises(KeyboardInterrupt):
+        kedro_runs.run(job, STORED)
+    gc.collect()
+    outputs, _ = kedro_runs.run(job, STORED, only_missing_outputs=True)
+    assert made == ["make", "use", "use"]
+    assert outputs["b"].load() == b"x"
+
+
+def test_runs_that_begin_in_the_same_millisecond_do_not_mix(daemon: Any, in_scope_tests: None) -> None:
+    """Kedro's run IDs are times, and two threads of a process may run at once."""
+    together = threading.Barrier(4)
+
+    def one_run(number: int) -> list[int]:
+        def make() -> int:
+            together.wait(60)
+            return number
+
+        def add(value: int) -> int:
+            together.wait(60)
+            return value + 1
+
+        job = pipeline([node(make, None, "a", name="make"), node(add, "a", "b", name="add")])
+        outputs, _ = kedro_runs.run(job, STORED, run_id="2026-01-01T00.00.00.000Z")
+        together.wait(60)
+        return [outputs["b"].load()]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(one_run, range(4))) == [[1], [2], [3], [4]]
+
+
+def test_a_worker_that_outlives_its_run_saves_nothing(daemon: Any, in_scope_tests: None, wait_until: Any) -> None:
+    """Another run may go on in the session by then, and its values are not to be replaced by those of a killed one."""
+    code = """
+import os, sys, time
+from entrepot_kedro import EntrepotDataset
+
+dataset = EntrepotDataset(name="value", run_id="killed")
+dataset.save("of the run")
+run = os.getpid()
+if os.fork() == 0:
+    dataset.save("of a worker")
+    print("saved", flush=True)
+    while os.getppid() == run:
+        time.sleep(0.01)
+    try:
+        dataset.save("of a worker that is left")
+    except Exception as error:
+        print(type(error.__cause__).__name__, error, flush=True)
+    os._exit(0)
+assert sys.stdin.readline().strip() == "end"
+os._exit(9)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ.copy()
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "saved\n"
+    process.stdin.write("end\n")
+    process.stdin.flush()
+    # It is a zombie until it is waited for, and counts as exited nevertheless.
+    refused = process.stdout.read()
+    assert refused.startswith("RunEnded "), refused
+    assert f"the process of its run, {process.pid}, has exited" in refused
+    assert process.wait(60) == 9
+    assert EntrepotDataset(name="value", run_id="killed").load() == "of a worker"
 
 
 def test_values_of_a_process_are_in_use_until_it_exits(daemon: Any, in_scope_tests: None) -> None:

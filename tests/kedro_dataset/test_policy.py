@@ -343,6 +343,27 @@ def test_only_missing_outputs_resumes_a_failed_run(policy: Callable[[str], Path]
     assert journal.calls[call_count:] == ["other", "pause", "sum"], "existing values are not recomputed"
 
 
+def test_a_failed_run_without_values_is_not_the_one_to_continue(policy: Callable[[str], Path]) -> None:
+    policy(RERUN)
+    journal, errors = CallJournal(), [RuntimeError("told to fail late")]
+
+    def pause() -> None:
+        if errors:
+            raise errors.pop()
+
+    def make() -> Any:
+        raise RuntimeError("told to fail at once")
+
+    job = chain(journal, pause)
+    with pytest.raises(RuntimeError, match="late"):
+        run_pipeline(job)
+    call_count = len(journal.calls)
+    with pytest.raises(RuntimeError, match="at once"):
+        run_pipeline(pipeline([node(make, None, "numbers", name="make")]), run_id="run-2")
+    assert run_pipeline(job, run_id="run-3", only_missing_outputs=True) == {"total": TOTAL}
+    assert journal.calls[call_count:] == ["pause", "sum"]
+
+
 def test_other_parameters_are_another_run(policy: Callable[[str], Path]) -> None:
     policy(RERUN)
     journal, errors = CallJournal(), [RuntimeError("told to fail")]

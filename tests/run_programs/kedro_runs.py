@@ -34,6 +34,7 @@ def run(
     context: Any = None,
     runner: AbstractRunner | None = None,
     only_missing_outputs: bool = False,
+    run_id: str | None = None,
     **params: Any,
 ) -> tuple[dict[str, Any], DataCatalog]:
     """Run a pipeline; return its outputs and its catalog.
@@ -44,6 +45,7 @@ def run(
         context: a context with a configuration; None: the allow-list is not read.
         runner: the runner.
         only_missing_outputs: as for ``kedro run``.
+        run_id: its ID; default: a new one.
         params: further parameters of the run.
     """
     from kedro.framework.hooks.manager import _create_hook_manager
@@ -52,7 +54,7 @@ def run(
     manager: PluginManager = _create_hook_manager()
     manager.register(EntrepotHooks())
     runner = runner or SequentialRunner()
-    run_id = f"run-{os.getpid()}-{next(_numbers)}"
+    run_id = run_id or f"run-{os.getpid()}-{next(_numbers)}"
     catalog_class = SharedMemoryDataCatalog if isinstance(runner, ParallelRunner) else DataCatalog
     catalog = catalog_class.from_config(named_entries(config or {}), save_version=run_id)  # as the hook has it
     if context is not None:

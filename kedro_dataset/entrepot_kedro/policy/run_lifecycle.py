@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from entrepot.errors import EntrepotError
+from entrepot_io.sessions import run_session
 from entrepot_policy.rules.validation import probe_targets
 from entrepot_policy.runtime import PolicyRuntime
 from entrepot_policy.schema.diagnostics import PolicyError
@@ -54,14 +55,19 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
         )
     binding.join_run(RunContext(run_id, label_of(names), full_pipeline, catalog, datasets))
     run_datasets = [dataset for dataset in datasets.values() if dataset.session.ends_with_run]
-    journal, session = RunJournal(binding.default_runtime().log.path), None
+    journal = RunJournal(binding.default_runtime().log.path)
     if run_datasets:
-        identity = run_identity(run_params)
-        journal.write(run_id, run_datasets[0].session.name, identity)  # before an earlier run's entry is taken
-        if run_params.get("only_missing_outputs") and (session := journal.take_session(identity)):
-            logger.info("Continuing in the session of an earlier run, '%s'", session)
-            resume_session(run_datasets, session)
-            journal.write(run_id, session, identity)
+        identity, own_session = run_identity(run_params), run_session("kedro", run_id)
+        journal.write(run_id, own_session, identity)  # before an earlier run's entry is taken
+        # One whose values are in the store has been chosen already, for the datasets of this pipeline.
+        earlier = next((each.session.name for each in run_datasets if each.session.name != own_session), None)
+        if earlier is None and run_params.get("only_missing_outputs"):
+            earlier = journal.take_session(identity)
+            if earlier is not None:
+                logger.info("Continuing in the session of an earlier run, '%s'", earlier)
+        if earlier is not None:
+            resume_session(run_datasets, earlier)
+            journal.write(run_id, earlier, identity)
     if run_params.get("only_missing_outputs"):
         declare_existing(pipeline, datasets)
     policy_registry.export()

@@ -142,6 +142,10 @@ class StoredDataset(ABC):
         """Continue in the session of an earlier run, if the value belongs to one run only."""
 
     @abstractmethod
+    def close_session(self) -> None:
+        """Close the session, which the dataset has open from its first use in its own process on."""
+
+    @abstractmethod
     def declare_continuable(self) -> None:
         """Tell the dataset that its run is in the journal, where the next run looks for values to go on with."""
 
