@@ -49,7 +49,7 @@ def main(folder: str, what: str, phase: str) -> None:
             striker.reach("stored")
             report(**fields)
 
-        pipes.report_asset_materialization = report_later  # type: ignore[method-assign]
+        pipes.report_asset_materialization = report_later  # type: ignore[assignment, method-assign]
         striker.reach("opened")
         values = PipesValues(pipes)
         numbers = values.get("numbers")

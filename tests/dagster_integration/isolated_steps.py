@@ -34,14 +34,16 @@ from entrepot_dagster import EntrepotIOManager
 class CommandForEachStep(StepHandler):
     """Runs ``dagster api execute_step``; the step's process reports to the instance."""
 
-    name = "command for each step"
+    @property
+    def name(self) -> str:
+        return "command for each step"
 
     def __init__(self) -> None:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
         arguments = step_handler_context.execute_step_args
-        (key,) = arguments.step_keys_to_execute or ()
+        (key,) = list(arguments.step_keys_to_execute or [])
         variables = {each["name"]: each["value"] for each in arguments.get_command_env()}
         command = [sys.executable, "-m", *arguments.get_command_args(skip_serialized_namedtuple=True)]
         self._processes[key] = subprocess.Popen(
@@ -52,13 +54,13 @@ class CommandForEachStep(StepHandler):
         )
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
-        (key,) = step_handler_context.execute_step_args.step_keys_to_execute or ()
+        (key,) = list(step_handler_context.execute_step_args.step_keys_to_execute or [])
         if self._processes[key].poll() in (None, 0):
             return CheckStepHealthResult.healthy()
         return CheckStepHealthResult.unhealthy(f"the command ended with {self._processes[key].returncode}")
 
     def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
-        (key,) = step_handler_context.execute_step_args.step_keys_to_execute or ()
+        (key,) = list(step_handler_context.execute_step_args.step_keys_to_execute or [])
         self._processes[key].terminate()
         yield from ()
 

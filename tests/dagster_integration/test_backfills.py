@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import backfill_assets
 import entrepot
+import pytest
 from dagster import DagsterInstance, RunsFilter, materialize
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster_daemon import BackfillDaemon, backfill_daemon, request_backfill

@@ -77,9 +77,10 @@ def tree(data: bytes) -> bool:
     except EntrepotError:
         return False
     assert unpack_tree(pack_tree(root)) == root or has_nan(root), "what was read is packed and read again"
-    for parse in (summarize, parse_member_meta):
-        with contextlib.suppress(EntrepotError):
-            parse(root)
+    with contextlib.suppress(EntrepotError):
+        summarize(data)
+    with contextlib.suppress(EntrepotError):
+        parse_member_meta(root)
     return True
 
 

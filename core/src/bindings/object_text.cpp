@@ -154,7 +154,8 @@ void write_text(nb::handle values, nb::handle offsets, nb::handle data, nb::hand
   const auto changed = [] {
     raise(Status(Code::kInvalidArgument, "an array of objects was changed by another thread while it was stored"));
   };
-  if (positions.size() != array.size() + 1 || (!validity.is_none() && valid.size() != (array.size() + 7) / 8)) changed();
+  if (positions.size() != array.size() + 1 || (!validity.is_none() && valid.size() != (array.size() + 7) / 8))
+    changed();
   std::memset(valid.data(), 0, valid.size());
   char* to = text.data();
   positions[0] = 0;

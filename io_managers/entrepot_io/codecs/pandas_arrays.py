@@ -70,7 +70,7 @@ def _encode_objects(values: np.ndarray[Any, Any], encoder: Encoder) -> Node:
     missing = "" if size is None else size.missing
     content: Any = None
     if size is not None and size.nbytes is not None and len(values) >= _ARROW_TEXT_LENGTH and pyarrow_installed():
-        content = _text_of_objects(values, size)
+        content = _text_of_objects(values, size.nulls, size.nbytes)
     elif missing == "na":
         content = [item if type(item) is str else None for item in values]
     else:
@@ -79,7 +79,7 @@ def _encode_objects(values: np.ndarray[Any, Any], encoder: Encoder) -> Node:
     return Node(codec.name, codec.version, [missing, len(values)], children=[encoder.encode(content)])
 
 
-def _text_of_objects(values: np.ndarray[Any, Any], size: object_text.TextSize) -> Any:
+def _text_of_objects(values: np.ndarray[Any, Any], nulls: int, nbytes: int) -> Any:
     """Return Arrow's array of strings and nulls.
 
     In buffers of NumPy's, which are of exactly the size that is needed, and may be made in the store.
@@ -87,11 +87,11 @@ def _text_of_objects(values: np.ndarray[Any, Any], size: object_text.TextSize) -
     import pyarrow as pa
 
     rows = len(values)
-    offsets, text = np.empty(rows + 1, np.int64), np.empty(size.nbytes, np.uint8)
-    validity = np.empty((rows + 7) // 8, np.uint8) if size.nulls else None
+    offsets, text = np.empty(rows + 1, np.int64), np.empty(nbytes, np.uint8)
+    validity = np.empty((rows + 7) // 8, np.uint8) if nulls else None
     object_text.write(values, offsets, text, validity)
     bits = None if validity is None else pa.py_buffer(validity)
-    return pa.LargeStringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text), bits, size.nulls)
+    return pa.LargeStringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text), bits, nulls)
 
 
 class ObjectArrayCodec(CheckedCodec):
