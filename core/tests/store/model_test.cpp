@@ -208,8 +208,8 @@ class Model {
     const std::uint64_t room = h_.spill.quota - h_.spill.used();
     const bool clean = blobs.copy(h_.store->parts().catalog.blobs_of(*slot).front()) != 0;
     std::uint64_t largest = bytes;
-    for (const auto& [other, object] : existing_) {
-      if (!h_.is_resident(other)) largest = std::max(largest, object.bytes);
+    for (const auto& [other, expected] : existing_) {
+      if (!h_.is_resident(other)) largest = std::max(largest, expected.bytes);
     }
     return (clean || bytes <= room) && blobs.clean_bytes() + room >= bytes + largest + largest / 8 + kSlack;
   }
