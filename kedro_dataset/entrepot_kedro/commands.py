@@ -166,7 +166,7 @@ def _state(session: str, unused: Container[str]) -> str:
         return "of Entrepot itself"
     if session not in unused:
         return "in use"
-    return "ended" if session.startswith(f"{GROUP}/") else "named, not in use"
+    return "ended" if _is_run(session) else "named, not in use"
 
 
 def _ended_sessions(store: Store) -> dict[str, int]:
@@ -174,7 +174,7 @@ def _ended_sessions(store: Store) -> dict[str, int]:
     ``time.time_ns()``); the last one first."""
     from entrepot.garbage import unused_sessions
 
-    ended = {name: used for name, used in unused_sessions(store, store.scope).items() if name.startswith(f"{GROUP}/")}
+    ended = {name: used for name, used in unused_sessions(store, store.scope).items() if _is_run(name)}
     return dict(sorted(ended.items(), key=lambda item: -item[1]))
 
 
@@ -188,10 +188,19 @@ def _chosen(store: Store, session: str | None) -> str:
         return session
     for name in _ended_sessions(store):
         return name
+    running = [info.session for info in store.sessions() if info.scope == store.scope and _is_run(info.session)]
+    if running:
+        raise ObjectNotFound(
+            f"no failed run of this project has left anything in the store; {', '.join(sorted(running))}: in use by a "
+            "run that is going on, or by a process that holds its outputs"
+        )
     raise ObjectNotFound(
-        "no failed run of this project has left anything in the store, or it is still running: run kedro run, or name "
-        "a session (--session)"
+        "no failed run of this project has left anything in the store: run kedro run, or name a session (--session)"
     )
+
+
+def _is_run(session: str) -> bool:
+    return session.startswith(f"{GROUP}/")
 
 
 @contextmanager

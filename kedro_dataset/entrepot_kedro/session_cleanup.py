@@ -15,13 +15,14 @@ import json
 import os
 import shlex
 import threading
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
-from entrepot.errors import EntrepotError
+from entrepot.errors import EntrepotError, ObjectNotFound
 from entrepot.ids import ObjectID
 from entrepot.phrases import human_bytes
 from entrepot_io.connections import scope_store, unshared_store
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 _succeeded_nodes: set[str] = set()  # nodes of this process's run that succeeded; guarded by _lock
+_run_began = 0.0  # when the run began that began last in this process, as time.time(); guarded by _lock
 
 
 # --- called by the hooks
@@ -48,8 +50,10 @@ _succeeded_nodes: set[str] = set()  # nodes of this process's run that succeeded
 
 def on_run_begin() -> None:
     """Reset the state for a run that begins in this process."""
+    global _run_began
     with _lock:
         _succeeded_nodes.clear()
+        _run_began = time.time()
 
 
 def on_node_success(name: str) -> None:
@@ -83,8 +87,11 @@ def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
             saved_objects = _saved_objects(location)
             if not saved_objects:
                 continue
-            nodes = nodes_to_run(pipeline, catalog, datasets)
-            existing = _existing_outputs(pipeline.from_nodes(*nodes), catalog, datasets)
+            persistent = stored_datasets(catalog, pipeline, pipeline)
+            saved = _saved_by_run({name: persistent[name] for name in persistent.keys() - datasets.keys()})
+            nodes = nodes_to_run(pipeline, catalog, datasets, saved)
+            outputs = pipeline.from_nodes(*nodes).all_outputs() - datasets.keys() - saved
+            existing = [name for name, dataset in persistent.items() if name in outputs and dataset.exists()]
         except (EntrepotError, DatasetError) as error:
             logger.warning("Entrepot: cannot list the values that this run saved: %s", error)
             continue
@@ -114,7 +121,9 @@ def on_run_refused(pipeline: Pipeline, catalog: Any) -> None:
 # --- where a continued run has to start
 
 
-def nodes_to_run(pipeline: Pipeline, catalog: Any, run_datasets: Mapping[str, StoredDataset]) -> list[str]:
+def nodes_to_run(
+    pipeline: Pipeline, catalog: Any, run_datasets: Mapping[str, StoredDataset], saved: Container[str] = ()
+) -> list[str]:
     """Return the nodes that a run must start with to continue in the session of a failed one.
 
     A node is done if its outputs exist or are no longer needed. For outputs outside the store it is unknown which run
@@ -124,6 +133,7 @@ def nodes_to_run(pipeline: Pipeline, catalog: Any, run_datasets: Mapping[str, St
         pipeline: pipeline of the failed run.
         catalog: catalog of the run.
         run_datasets: its datasets in the run's session, by name.
+        saved: names of other datasets in the store that this run has saved.
     """
     with _lock:
         succeeded = set(_succeeded_nodes)
@@ -135,7 +145,7 @@ def nodes_to_run(pipeline: Pipeline, catalog: Any, run_datasets: Mapping[str, St
         readers = [node.name for node in pipeline.nodes if name in node.inputs]
         if name in run_datasets:
             return name in existing or (bool(readers) and rerun_names.isdisjoint(readers))
-        return maker in succeeded
+        return name in saved or maker in succeeded
 
     for node in reversed(pipeline.nodes):  # readers come before the makers of their inputs
         if (not node.outputs and node.name not in succeeded) or not all(
@@ -171,11 +181,16 @@ def _is_persistent(name: str, catalog: Any, run_datasets: Mapping[str, StoredDat
 # --- internal
 
 
-def _existing_outputs(pipeline: Pipeline, catalog: Any, run_datasets: Mapping[str, StoredDataset]) -> list[str]:
-    """Return the outputs of a pipeline that outlive runs and are in the store, perhaps from an earlier run."""
-    outputs = pipeline.all_outputs() - run_datasets.keys()
-    datasets = stored_datasets(catalog, pipeline, pipeline)
-    return [name for name, dataset in datasets.items() if name in outputs and dataset.exists()]
+def _saved_by_run(datasets: Mapping[str, StoredDataset]) -> set[str]:
+    """Return the datasets whose values were saved since the run began: by it, in this process or in a worker."""
+    with _lock:
+        began = _run_began
+    saved: set[str] = set()
+    for name, dataset in datasets.items():
+        with suppress(ObjectNotFound):
+            if dataset.store().info(dataset.reference().id).created >= began:
+                saved.add(name)
+    return saved
 
 
 def _saved_objects(location: SessionLocation) -> list[raw_objects.ObjectEntry]:
