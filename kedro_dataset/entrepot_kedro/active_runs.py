@@ -9,6 +9,7 @@ Kedro tells nobody that a run was interrupted (``KeyboardInterrupt``), after whi
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,44 +18,49 @@ RUN_ID = "run_id"
 
 
 @dataclass(frozen=True)
-class _Run:
+class ActiveRun:
     """A run that has begun.
 
     Attributes:
         params: its parameters, with an ID that no other run of this process has.
         thread: identifier of the thread that runs it.
+        pipeline: its pipeline.
+        catalog: reference to its catalog; the traceback of an interrupted run keeps that for a while.
     """
 
     params: Mapping[str, Any]
     thread: int
+    pipeline: Any
+    catalog: weakref.ref[Any]
 
 
 _lock = threading.Lock()
-_runs: dict[int, _Run] = {}  # by the id() of their catalogs; guarded by _lock
+_runs: dict[int, ActiveRun] = {}  # by the id() of their catalogs; guarded by _lock
 
 
-def begin(run_params: Mapping[str, Any], catalog: Any) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
+def begin(run_params: Mapping[str, Any], pipeline: Any, catalog: Any) -> tuple[dict[str, Any], list[ActiveRun]]:
     """Begin a run.
 
     Args:
         run_params: its parameters, as Kedro passes them to hooks.
+        pipeline: its pipeline.
         catalog: its catalog.
 
     Returns:
-        its parameters with an ID of its own, and the parameters of runs of this thread that were interrupted.
+        its parameters with an ID of its own, and the runs of this thread that were interrupted.
     """
     thread = threading.get_ident()
     params = dict(run_params)
     with _lock:
         interrupted = [number for number, run in _runs.items() if run.thread == thread]
-        ended = [_runs.pop(number).params for number in interrupted]
+        ended = [_runs.pop(number) for number in interrupted]
         if (run_id := params.get(RUN_ID)) is not None:
             taken = {run.params.get(RUN_ID) for run in _runs.values()}
             attempt = 1
             while params[RUN_ID] in taken:
                 attempt += 1
                 params[RUN_ID] = f"{run_id}-{attempt}"
-        _runs[id(catalog)] = _Run(params, thread)
+        _runs[id(catalog)] = ActiveRun(params, thread, pipeline, weakref.ref(catalog))
     return params, ended
 
 

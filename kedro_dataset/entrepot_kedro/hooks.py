@@ -114,9 +114,9 @@ class EntrepotHooks:
             PolicyError: a target is not writable.
             InvalidArgument: datasets of one scope have different credentials, under a policy.
         """
-        run_params, interrupted_runs = active_runs.begin(run_params, catalog)
-        for params in interrupted_runs:
-            _end_interrupted_run(params)
+        run_params, interrupted_runs = active_runs.begin(run_params, pipeline, catalog)
+        for run in interrupted_runs:
+            _end_interrupted_run(run)
         if (session_cleanup := _loaded_session_cleanup()) is not None:
             session_cleanup.on_run_begin()
         binding = policy_registry.active()
@@ -242,12 +242,14 @@ class EntrepotHooks:
                 binding.end_attempt(attempt)
 
 
-def _end_interrupted_run(run_params: Mapping[str, Any]) -> None:
+def _end_interrupted_run(run: active_runs.ActiveRun) -> None:
     """Finish a run whose end Kedro did not report: it was interrupted, as in a notebook."""
     if (continued_runs := _loaded_continued_runs()) is not None:
-        continued_runs.end_run(run_params, succeeded=False)
+        continued_runs.end_run(run.params, succeeded=False)
     if (held_sessions := _loaded_held_sessions()) is not None:
-        held_sessions.release(str(run_params.get("run_id")))
+        held_sessions.release(str(run.params.get("run_id")))
+    if (session_cleanup := _loaded_session_cleanup()) is not None and (catalog := run.catalog()) is not None:
+        session_cleanup.close_sessions(run.pipeline, catalog)
 
 
 def _name_datasets(config_loader: Any) -> None:

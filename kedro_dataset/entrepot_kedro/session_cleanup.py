@@ -80,9 +80,8 @@ def on_run_success(pipeline: Pipeline, catalog: Any) -> None:
 
 def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
     """Log what a failed run leaves behind, and how to continue from it or drop it."""
+    close_sessions(pipeline, catalog)
     for location, datasets in _run_sessions(pipeline, catalog).items():
-        for dataset in datasets.values():
-            dataset.close_session()
         try:
             saved_objects = _saved_objects(location)
             if not saved_objects:
@@ -105,6 +104,13 @@ def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
             ",".join(nodes),
             shlex.quote(location.session),
         )
+
+
+def close_sessions(pipeline: Pipeline, catalog: Any) -> None:
+    """Close the sessions of a run that has failed, so that another one may go on in them."""
+    for datasets in _run_sessions(pipeline, catalog).values():
+        for dataset in datasets.values():
+            dataset.close_session()
 
 
 def on_run_refused(pipeline: Pipeline, catalog: Any) -> None:
