@@ -11,18 +11,16 @@ import json
 import shutil
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 
 from benchmarks.commands.checkpoints import own_store
-from benchmarks.harness.looking import START_SECONDS, RunningPage, drawn_top, refreshed_page
+from benchmarks.harness.looking import RunningPage, drawn_top, refreshed_page, repeated
 from benchmarks.harness.machine import commit, machine
 from benchmarks.harness.text import grid
 
@@ -64,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         for start in range(0, arguments.objects, 10_000):
             store.put_many([b"x" * 100] * min(10_000, arguments.objects - start))
-        with _puts(store, arguments.busy):
+        busy = repeated(lambda: store.put(b"y" * 1000), 1 / arguments.busy) if arguments.busy else nullcontext()
+        with busy:
             with refreshed_page(running.address) as page:
                 figures |= _refreshes(page)
                 figures |= _opening(page)
@@ -121,21 +120,3 @@ def _share_of_core(pid: int, settle: float, seconds: float) -> float:
     before, began = sum(process.cpu_times()[:2]), time.monotonic()
     time.sleep(seconds)
     return (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began)
-
-
-@contextmanager
-def _puts(store: Any, each_second: float) -> Iterator[None]:
-    """Put objects in a thread until the block ends."""
-    ended = threading.Event()
-
-    def put() -> None:
-        while each_second and not ended.wait(1 / each_second):
-            store.put(b"y" * 1000)
-
-    thread = threading.Thread(target=put, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(START_SECONDS)

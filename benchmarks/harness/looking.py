@@ -56,7 +56,7 @@ def refreshed_page(address: str) -> Iterator[RunningPage]:
             if page.refresh():
                 ready.set()
 
-        with _every_second(refresh):
+        with repeated(refresh, 1.0):
             if not ready.wait(START_SECONDS):
                 raise RuntimeError("the page's server has listed no objects")
             yield page
@@ -73,7 +73,7 @@ def scraped_metrics(address: str) -> Iterator[None]:
             with urllib.request.urlopen(link[0], timeout=START_SECONDS) as answer:
                 answer.read()
 
-        with _every_second(scrape):
+        with repeated(scrape, 1.0):
             yield
 
 
@@ -128,8 +128,8 @@ def _line(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def _every_second(function: Callable[[], None]) -> Iterator[None]:
-    """Call the function in a thread, a second after it has returned, until the block ends; its error is raised then."""
+def repeated(function: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Call the function in a thread, so long after it has returned, until the block ends; its error is raised then."""
     errors: list[BaseException] = []
     ended = threading.Event()
 
@@ -137,7 +137,7 @@ def _every_second(function: Callable[[], None]) -> Iterator[None]:
         try:
             while not ended.is_set():
                 function()
-                ended.wait(1.0)
+                ended.wait(seconds)
         except BaseException as error:  # raised below
             errors.append(error)
 

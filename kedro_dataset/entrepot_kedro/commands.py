@@ -130,12 +130,11 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
     from kedro.utils import load_obj
 
     runner_class: Any = load_obj(runner, "kedro.runner")
-    with KedroSession.create(project_path=metadata.project_path, env=env) as opened:
+    with held, KedroSession.create(project_path=metadata.project_path, env=env) as opened:
         kedro_session: Any = opened  # the declared type is one whose run() takes no arguments
         kedro_session.run(
             pipeline_names=None if pipeline is None else [pipeline], runner=runner_class(), only_missing_outputs=True
         )
-    held.close()
 
 
 def _parse_age(text: str) -> float:
