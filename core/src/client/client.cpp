@@ -284,16 +284,26 @@ Status Client::reconnect_once(os::Deadline deadline, const Interrupt& interrupt,
   return Status::ok();
 }
 
-// Opens sessions again and takes reservations back, which ended with the previous connection. Fails only if this one
-// ends, too.
+// Closes the sessions whose close could not be reported, opens the others (the daemon keeps them open meanwhile, unless
+// it found their entries damaged), and takes reservations back, which ended with the previous connection. Fails only if
+// this one ends, too.
 Status Client::restore(Connection& connection, std::vector<std::uint32_t>& restored, os::Deadline deadline,
                        const Interrupt& interrupt) {
   decltype(sessions_) sessions;
   decltype(reservations_) reservations;
+  decltype(unreported_closes_) closes;
   {
     const std::lock_guard lock(mutex_);
     sessions = sessions_;
+    closes = unreported_closes_;
     reservations = reservations_;
+  }
+  for (const std::uint32_t number : closes) {
+    auto closed =
+        connection.call(MessageType::kCloseSession, to_wire(CloseSessionRequest{number}), {}, deadline, interrupt);
+    if (!closed.is_ok() && connection.broken()) return closed.status();
+    const std::lock_guard lock(mutex_);
+    unreported_closes_.erase(number);
   }
   for (const auto& [key, unused] : sessions) {
     OpenSessionRequest request;
@@ -332,7 +342,10 @@ void Client::close() {
   // The daemon takes leases back from clients that are gone, too, so one that stands still is not waited for.
   auto limit = os::Deadline::after_ms(kReturnAtEndMs);
   const Interrupt at_limit{[](void* context) { return static_cast<const os::Deadline*>(context)->passed(); }, &limit};
-  if (current && !current->broken()) leases_.return_idle(at_limit);
+  if (current && !current->broken()) {
+    leases_.return_idle(at_limit);
+    close_sessions(*current, limit);
+  }
   const Status reason(Code::kStoreUnavailable, "this store was closed by close(): connect again");
   const std::lock_guard lock(mutex_);
   state_ = State::kClosed;
@@ -340,6 +353,20 @@ void Client::close() {
   if (!connection_) return;
   connection_->close(reason);
   connection_.reset();  // closed when the last waiting thread is done; the daemon sees that
+}
+
+// Values that are still in use keep this client registered, and they should not keep its sessions open.
+void Client::close_sessions(Connection& connection, os::Deadline limit) {
+  decltype(sessions_) sessions;
+  {
+    const std::lock_guard lock(mutex_);
+    sessions.swap(sessions_);
+  }
+  for (const auto& [key, open] : sessions) {
+    const CloseSessionRequest request{open.number};
+    const auto closed = connection.call(MessageType::kCloseSession, to_wire(request), {}, limit, {});
+    if (!closed.is_ok() && (limit.passed() || connection.broken())) return;  // it is closed when those values end
+  }
 }
 
 bool Client::closed() const {

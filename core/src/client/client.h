@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -289,7 +290,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   };
   [[nodiscard]] Result<Handshake> shake_hands(const Hello& hello, std::span<const int> fds, os::Deadline deadline,
                                               const Interrupt& interrupt, bool& connected) const;
-  [[nodiscard]] Result<std::shared_ptr<Connection>> connection();  // an error says why there is none
+  [[nodiscard]] Result<std::shared_ptr<Connection>> connection();   // an error says why there is none
+  void close_sessions(Connection& connection, os::Deadline limit);  // all of them, at the end
   [[nodiscard]] Status restore(Connection& connection, std::vector<std::uint32_t>& restored, os::Deadline deadline,
                                const Interrupt& interrupt);
   [[nodiscard]] Result<bool> fetch(std::span<const IdBytes> ids, const Wait& wait, const Interrupt& interrupt);
@@ -342,8 +344,10 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
     std::uint32_t users = 0;
   };
   std::map<std::pair<std::string, std::string>, OpenSession> sessions_;  // guarded by mutex_; by scope and name
-  std::map<std::uint32_t, std::uint64_t> reservations_;                  // guarded by mutex_; bytes by number
-  std::atomic<std::uint32_t> last_reservation_ = 0;  // never used again, not even in forked children
+  // Guarded by mutex_: numbers of sessions that were closed while the daemon could not be told.
+  std::set<std::uint32_t> unreported_closes_;
+  std::map<std::uint32_t, std::uint64_t> reservations_;  // guarded by mutex_; bytes by number
+  std::atomic<std::uint32_t> last_reservation_ = 0;      // never used again, not even in forked children
   SharedAttempt reconnecting_;
 
   // For values that are made in the store: bytes leased, or sealed and still in use here; when to ask for more after a refusal, and how long that was.

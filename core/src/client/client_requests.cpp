@@ -31,6 +31,7 @@ Result<std::uint32_t> Client::open_session(const std::string& scope, const std::
   OpenSession& open = sessions_[{scope, session}];
   open.number = reply.session;
   open.users += 1;
+  unreported_closes_.erase(reply.session);
   return reply.session;
 }
 
@@ -45,12 +46,15 @@ void Client::close_session(const std::string& scope, const std::string& session)
     request.session = open->second.number;
     if (state_ == State::kConnected) options.only_on = connection_;
   }
+  bool is_reported = false;
   if (options.only_on && !options.only_on->broken()) {
-    static_cast<void>(call(MessageType::kCloseSession, to_wire(request), options).is_ok());
+    const Code answer = call(MessageType::kCloseSession, to_wire(request), options).code();
+    is_reported = answer == Code::kOk || answer == Code::kInvalidArgument;  // it was removed meanwhile
   }
   bool opened_meanwhile = false;
   {
     const std::lock_guard lock(mutex_);
+    if (!is_reported) unreported_closes_.insert(request.session);
     const auto open = sessions_.find({scope, session});
     if (open == sessions_.end()) return;
     opened_meanwhile = open->second.users > 0;

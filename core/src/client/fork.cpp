@@ -152,6 +152,7 @@ void Client::after_fork_in_child() {
   leases_.clear_in_child();
   reservations_.clear();  // the parent's
   sessions_.clear();      // the parent's, too: the child's registration has none open
+  unreported_closes_.clear();
   idle_lease_timer_running_.store(false);
   if (plan.pins) {
     pinned_->switch_in_child(std::move(*plan.pins), std::move(plan.liveness));

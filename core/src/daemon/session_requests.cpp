@@ -11,9 +11,9 @@ void SessionRequests::open_session(Request& request) {
   OpenSessionRequest body;
   if (!request.read(body) || !request.is_text("scope", body.scope) || !request.is_text("session's name", body.session))
     return;
-  serve_when_room(store_, request, [this, owner = request.owner(), body = std::move(body)](auto& to, bool last) {
+  serve_when_room(store_, request, [this, client = request.client(), body = std::move(body)](auto& to, bool last) {
     const SessionLimits limits{body.ttl_seconds, body.limit_bytes, body.limit_objects};
-    const auto opened = store_.open_session(owner, body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
+    const auto opened = store_.open_session(client, body.scope, body.session, body.set_limits != 0 ? &limits : nullptr);
     if (awaits_room(store_, opened.code(), last)) return false;
     Status done = opened.status();
     if (done.is_ok() && body.deletes_consumed != 0) {
@@ -30,7 +30,7 @@ void SessionRequests::open_session(Request& request) {
 
 void SessionRequests::close_session(Request& request) {
   CloseSessionRequest body;
-  if (request.read(body)) request.answer(store_.close_session(request.owner(), body.session));
+  if (request.read(body)) request.answer(store_.close_session(request.client(), body.session));
 }
 
 void SessionRequests::remove_session(Request& request) {

@@ -31,7 +31,7 @@ struct OpenSessionReply {
     v(session, generation);
   }
 };
-// CloseSession: this connection no longer has the session open; updates its last use.
+// CloseSession: this client no longer has the session open; updates its last use.
 struct CloseSessionRequest {
   std::uint32_t session = 0;
   template <class V>
@@ -59,7 +59,7 @@ struct RemoveUnusedRequest {
 };
 struct RemoveUnusedReply {
   std::uint8_t removed = 0;
-  std::uint32_t opened_by = 0;  // number of connections; 0 and not removed: it was used meanwhile
+  std::uint32_t opened_by = 0;  // number of clients; 0 and not removed: it was used meanwhile
   template <class V>
   void fields(V& v) {
     v(removed, opened_by);

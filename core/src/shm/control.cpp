@@ -24,6 +24,7 @@ std::uint64_t small_capacity(RegionKind kind) {
     case RegionKind::kSessions:
     case RegionKind::kClients:
     case RegionKind::kSets:
+    case RegionKind::kOpenings:
       return 256;
     default:
       return 1U << 13;

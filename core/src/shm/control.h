@@ -1,4 +1,4 @@
-// Control memory as a whole: the daemon's eleven regions, and the five of them that clients map.
+// Control memory as a whole: the daemon's twelve regions, and the five of them that clients map.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@
 
 namespace entrepot {
 
-inline constexpr std::array<RegionKind, 11> kAllRegions = {
-    RegionKind::kRoot,    RegionKind::kSlots,    RegionKind::kBlobs,       RegionKind::kIndex,
-    RegionKind::kRecords, RegionKind::kSegments, RegionKind::kSessions,    RegionKind::kNames,
-    RegionKind::kClients, RegionKind::kSets,     RegionKind::kConsumptions};
+inline constexpr std::array<RegionKind, 12> kAllRegions = {
+    RegionKind::kRoot,    RegionKind::kSlots,    RegionKind::kBlobs,        RegionKind::kIndex,
+    RegionKind::kRecords, RegionKind::kSegments, RegionKind::kSessions,     RegionKind::kNames,
+    RegionKind::kClients, RegionKind::kSets,     RegionKind::kConsumptions, RegionKind::kOpenings};
 // In the order in which HelloReply carries their descriptors.
 inline constexpr std::array<RegionKind, 5> kClientRegions = {RegionKind::kRoot, RegionKind::kSlots, RegionKind::kBlobs,
                                                              RegionKind::kIndex, RegionKind::kRecords};
@@ -41,7 +41,7 @@ class ControlMemory {
   [[nodiscard]] Result<std::array<UniqueFd, 5>> client_fds() const;
 
  private:
-  std::array<Region, 11> regions_;
+  std::array<Region, 12> regions_;
 };
 
 // The client's side: read-only, immutable after attach, safe from any thread.

@@ -19,7 +19,7 @@
 
 namespace entrepot {
 
-inline constexpr std::uint32_t kLayoutVersion = 5;
+inline constexpr std::uint32_t kLayoutVersion = 6;
 inline constexpr std::uint64_t kRegionMagic = 0x3154'4f50'4552'544eULL;
 inline constexpr std::uint64_t kPinTableMagic = 0x3154'4e49'5045'4e31ULL;
 inline constexpr std::uint32_t kRecordMagic = 0x3152'4f45U;  // "EOR1"
@@ -33,6 +33,7 @@ inline constexpr std::uint32_t kMaxSessions = 1U << 16;
 inline constexpr std::uint32_t kMaxNames = 1U << 20;
 inline constexpr std::uint32_t kMaxSets = 1U << 16;
 inline constexpr std::uint32_t kMaxConsumptions = 1U << 22;
+inline constexpr std::uint32_t kMaxOpenings = 1U << 18;
 inline constexpr std::uint32_t kMaxPinsPerClient = 1U << 17;
 inline constexpr std::uint32_t kIndexMaxLog2 = 25;
 inline constexpr std::uint32_t kIndexMinLog2 = 10;
@@ -55,6 +56,7 @@ enum class RegionKind : std::uint32_t {
   kClients = 9,
   kSets = 10,
   kConsumptions = 11,
+  kOpenings = 12,
 };
 
 // ---- state words -------------------------------------------------------------------------------------------------
@@ -388,6 +390,18 @@ struct alignas(64) ClientEntry {
   std::array<std::uint8_t, 36> reserved;
 };
 static_assert(sizeof(ClientEntry) == 128);
+
+// Records that a client has a session open.
+struct alignas(32) Opening {
+  std::atomic<std::uint64_t> word;
+  std::uint32_t client;
+  std::uint32_t client_generation;
+  std::uint32_t session;
+  std::uint32_t session_generation;
+  std::uint32_t crc;  // CRC-32C over the four fields above and the generation
+  std::uint32_t reserved;
+};
+static_assert(sizeof(Opening) == 32);
 
 // ---- pin tables ----------------------------------------------------------------------------------------------------
 // One memfd per client, written by that client only. A pin is slot + 1 in the low half and the generation in the high

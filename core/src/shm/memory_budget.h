@@ -26,7 +26,7 @@ enum class BudgetItem : std::uint8_t {
   kNames,
   kSets,
   kConsumptions,
-  kTables,     // root, and the tables of segments, sessions and clients
+  kTables,     // root, and the tables of segments, sessions, clients and openings
   kPinTables,  // as far as they have grown
   kBuffers,    // connections' partial requests and unread answers; not limited here
   kHeap,       // the daemon's own memory for what the tables contain: an estimate, see daemon_heap_bytes()

@@ -33,6 +33,7 @@ BudgetItem item_of(RegionKind kind) {
     case RegionKind::kSegments:
     case RegionKind::kSessions:
     case RegionKind::kClients:
+    case RegionKind::kOpenings:
       break;
   }
   return BudgetItem::kTables;
@@ -89,6 +90,8 @@ std::uint64_t daemon_heap_bytes(RegionKind kind, std::uint64_t entries_bytes) {
       return estimate(sizeof(Consumption), 32);
     case RegionKind::kSessions:
       return estimate(sizeof(Session), 96);
+    case RegionKind::kOpenings:  // two lists
+      return estimate(sizeof(Opening), 24);
     case RegionKind::kRoot:
     case RegionKind::kIndex:
     case RegionKind::kRecords:
@@ -123,6 +126,8 @@ std::string_view region_name(RegionKind kind) {
       return "locality sets";
     case RegionKind::kConsumptions:
       return "consumptions";
+    case RegionKind::kOpenings:
+      return "openings of sessions";
   }
   return "unknown";
 }
@@ -151,6 +156,8 @@ std::uint64_t region_entry_bytes(RegionKind kind) {
       return sizeof(LocalitySet);
     case RegionKind::kConsumptions:
       return sizeof(Consumption);
+    case RegionKind::kOpenings:
+      return sizeof(Opening);
   }
   return 1;
 }
@@ -179,6 +186,8 @@ std::uint64_t region_default_capacity(RegionKind kind) {
       return kMaxSets;
     case RegionKind::kConsumptions:
       return kMaxConsumptions;
+    case RegionKind::kOpenings:
+      return kMaxOpenings;
   }
   return 0;
 }

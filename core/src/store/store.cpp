@@ -28,6 +28,7 @@ Store::Store(ControlMemory& memory, MemorySource& source, const Clock& clock, St
       consumers_(memory),
       names_(memory),
       clients_(memory),
+      openings_(memory),
       pool_(memory, records_, source, budget_, options_),
       parts_({memory, clock, sessions_, sets_, consumers_, names_, pool_, records_, pins_, spill,
               options_.no_spill_reason}),
@@ -89,7 +90,6 @@ void Store::disconnected(std::uint32_t client, std::uint64_t owner) {
   reservations_.connection_ended({client, owner});
   streams_.connection_ended(owner);
   gateway_.connection_ended(owner);
-  close_sessions(owner);
   if (ClientState* state = clients_.find(client)) {
     state->connected = false;
     pool_.client_disconnected(client);
@@ -100,6 +100,7 @@ void Store::client_died(std::uint32_t client) {
   pins_.remove(client);
   reservations_.client_died(client);
   pool_.client_died(client);
+  close_sessions(client);
   clients_.remove(client);
   rescan();
 }
@@ -109,14 +110,9 @@ void Store::cancel(std::uint64_t owner) {
     pool_.abandon(request.wait);
 }
 
-void Store::close_sessions(std::uint64_t owner) {
-  const auto it = opened_.find(owner);
-  if (it == opened_.end()) return;
-  for (const std::uint32_t handle : it->second) {
-    const Result<std::uint32_t> index = sessions_.index_of(handle);
-    if (index.is_ok()) sessions_.remove_opener(*index);
-  }
-  opened_.erase(it);
+void Store::close_sessions(std::uint32_t client) {
+  for (const std::uint32_t session : openings_.remove_client(client))
+    sessions_.remove_opener(session);
   sessions_changed();
 }
 

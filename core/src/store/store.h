@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -32,6 +31,7 @@
 #include "store/reservations.h"
 #include "store/session/client_table.h"
 #include "store/session/name_table.h"
+#include "store/session/opening_table.h"
 #include "store/session/session_table.h"
 #include "store/store_report.h"
 #include "store/stream/sealed_chunks.h"
@@ -115,15 +115,15 @@ class Store {
   // Only what still has this generation: what has replaced it stays. result[i]: whether lives[i] was there.
   [[nodiscard]] std::vector<std::uint8_t> remove(std::span<const ObjectLife> lives);
   void rescan_pins() { rescan(); }
-  // Returns the session's handle. The connection keeps it open until disconnected() or close_session().
-  [[nodiscard]] Result<std::uint32_t> open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
+  // Returns the session's handle. The session is open for the client until close_session() or client_died().
+  [[nodiscard]] Result<std::uint32_t> open_session(std::uint32_t client, std::string_view scope, std::string_view name,
                                                    const SessionLimits* limits);
-  // Closes the session for this connection; kInvalidArgument if it was not open.
-  [[nodiscard]] Status close_session(std::uint64_t owner, std::uint32_t handle);
+  // Closes the session for this client; kInvalidArgument if it was not open, or was removed.
+  [[nodiscard]] Status close_session(std::uint32_t client, std::uint32_t handle);
   // Whether an object is deleted as soon as its last consumer has consumed it.
   [[nodiscard]] Status set_deletes_consumed(std::uint32_t handle, bool on);
   [[nodiscard]] Status remove_session(std::string_view scope, std::string_view name);
-  // As remove_session(), unless a connection has the session open or (if the time is not 0) it was used after that
+  // As remove_session(), unless a client has the session open or (if the time is not 0) it was used after that
   // time. Atomic: nobody can open it in between. kObjectNotFound if there is no such session.
   struct RemoveUnusedResult {
     bool removed = false;
@@ -216,7 +216,7 @@ class Store {
   [[nodiscard]] Result<NameOutcome> bind_name_now(std::uint32_t session, std::string_view name, const IdBytes& id,
                                                   bool replace);
   void cancel(std::uint64_t owner);
-  void close_sessions(std::uint64_t owner);
+  void close_sessions(std::uint32_t client);
   void end_session(std::uint32_t index);
   void notify_sealed(const IdBytes& id);
   void notify_changed(const IdBytes& id);
@@ -250,6 +250,7 @@ class Store {
   ConsumerTable consumers_;
   NameTable names_;
   ClientTable clients_;
+  OpeningTable openings_;
   PinScanner pins_;
   SegmentPool pool_;
   ObjectParts parts_;
@@ -267,7 +268,6 @@ class Store {
   WriteBurst burst_;
   SurplusMemory surplus_;
   SpillBackend* spill_;
-  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> opened_;  // by owner: session handles
   AdoptionReport adoption_;
   StoreReport report_;
   ObjectReport object_report_;

@@ -85,6 +85,7 @@ void Store::adopt_clients() { adoption_.damaged_entries += clients_.adopt(); }
 Result<AdoptionReport> Store::adopt_rest() {
   const SessionTable::Adoption sessions = sessions_.adopt();
   adoption_.damaged_entries += sessions.damaged;
+  adoption_.damaged_entries += openings_.adopt(clients_, sessions_);
   adoption_.damaged_entries += sets_.adopt();
   adoption_.lost_segments = pool_.adopt_begin();
   ASSIGN_OR_RETURN(adoption_.objects, recovery_.adopt());

@@ -6,27 +6,24 @@
 
 namespace entrepot {
 
-Result<std::uint32_t> Store::open_session(std::uint64_t owner, std::string_view scope, std::string_view name,
+Result<std::uint32_t> Store::open_session(std::uint32_t client, std::string_view scope, std::string_view name,
                                           const SessionLimits* limits) {
   ASSIGN_OR_RETURN(const std::uint32_t index,
                    room_.with_room([&] { return sessions_.open(scope, name, limits, options_.default_ttl_seconds); }));
-  const std::uint32_t handle = sessions_.handle(index);
-  std::vector<std::uint32_t>& open = opened_[owner];
-  if (std::find(open.begin(), open.end(), handle) == open.end()) {
-    open.push_back(handle);
-    sessions_.add_opener(index);
-  }
+  ASSIGN_OR_RETURN(const bool was_closed, room_.with_room([&] {
+    return openings_.add(client, clients_.generation(client), index, sessions_.generation(index));
+  }));
+  if (was_closed) sessions_.add_opener(index);
   sessions_changed();
-  return handle;
+  return sessions_.handle(index);
 }
 
-Status Store::close_session(std::uint64_t owner, std::uint32_t handle) {
-  const auto opened = opened_.find(owner);
-  if (opened == opened_.end() || std::erase(opened->second, handle) == 0) {
-    return {Code::kInvalidArgument, concat("session ", handle, " is not open on this connection")};
+Status Store::close_session(std::uint32_t client, std::uint32_t handle) {
+  ASSIGN_OR_RETURN(const std::uint32_t index, sessions_.index_of(handle));
+  if (!openings_.remove(client, index)) {
+    return {Code::kInvalidArgument, concat(sessions_.describe(index), " is not open for client ", client)};
   }
-  const Result<std::uint32_t> index = sessions_.index_of(handle);
-  if (index.is_ok()) sessions_.remove_opener(*index);  // else it was removed meanwhile
+  sessions_.remove_opener(index);
   sessions_changed();
   return Status::ok();
 }
@@ -60,6 +57,7 @@ void Store::end_session(std::uint32_t index) {
   streams_.session_ended(index);
   objects_.remove_session(index);
   drop_sets(index);
+  openings_.remove_session(index);
   const std::vector<PendingNameResolution> orphans = pending_.of_session(index);
   sessions_.free(index);
   for (const PendingNameResolution& request : orphans) {

@@ -276,6 +276,32 @@ TEST(AdoptionCrash, ChangeOfASessionsLimits) {
       3);
 }
 
+TEST(AdoptionCrash, OpeningAndClosingASession) {
+  at_every_step(
+      [](Harness& h) {
+        h.add_client();
+        h.open("closed", nullptr, 0);
+      },
+      [](Harness& h) {
+        h.open("opened", nullptr, 0);
+        const std::uint32_t closed = h.store->sessions().handle(*h.store->sessions().find("scope", "closed"));
+        EXPECT_TRUE(h.store->close_session(0, closed).is_ok());
+        ENTREPOT_SYNC_POINT("after");
+      },
+      [](Harness& h, bool done) {
+        const auto opened_by = [&](const char* name) {
+          const std::uint32_t* index = h.store->sessions().find("scope", name);
+          return index == nullptr ? 0U : h.store->sessions().use(*index).opened_by;
+        };
+        EXPECT_LE(opened_by("opened") + opened_by("closed"), 2U);
+        if (done) {
+          EXPECT_EQ(opened_by("opened"), 1U);
+          EXPECT_EQ(opened_by("closed"), 0U);
+        }
+      },
+      4);
+}
+
 TEST(AdoptionCrash, LeaseAndSegment) {
   at_every_step([](Harness& h) { h.add_client(); }, [](Harness& h) { h.lease(0, 64 * kKiB); },
                 [](Harness& h, bool done) {

@@ -188,6 +188,18 @@ TEST(AdoptionDamage, AClientWhoseEntryIsDamagedIsThereUntilItDies) {
   h.expect_no_leak();
 }
 
+TEST(AdoptionDamage, ADamagedOpeningOnlyLetsItsSessionExpireUntilTheClientReconnects) {
+  Harness h;
+  const auto client = h.add_client();
+  h.open("damaged", nullptr, client);
+  h.open("intact", nullptr, client);
+  h.memory.region(RegionKind::kOpenings).as<Opening>()[0].session_generation += 1;
+  EXPECT_EQ(h.restart().damaged_entries, 1U);
+  EXPECT_EQ(h.store->remove_unused_session("scope", "intact", 0)->opened_by, 1U);
+  EXPECT_TRUE(h.store->remove_unused_session("scope", "damaged", 0)->removed);
+  h.expect_no_leak();
+}
+
 // A daemon without a spill backend, for example because it got no key, continues without the objects on disk.
 TEST(AdoptionWithoutColdStorage, WhatIsOnDiskAloneIsSaidToBeThereAndComesBack) {
   Harness h(64 * kMiB, 0, true);

@@ -272,8 +272,8 @@ void Harness::kill(std::uint32_t client) {
   tables_.erase(client);
 }
 
-std::uint32_t Harness::open(const std::string& session, const SessionLimits* limits, std::uint64_t owner) {
-  const Result<std::uint32_t> handle = store->open_session(owner, "scope", session, limits);
+std::uint32_t Harness::open(const std::string& session, const SessionLimits* limits, std::uint32_t client) {
+  const Result<std::uint32_t> handle = store->open_session(client, "scope", session, limits);
   EXPECT_TRUE(handle.is_ok()) << handle.status().to_string();
   return handle.is_ok() ? *handle : 0;
 }

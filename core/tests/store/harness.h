@@ -133,8 +133,9 @@ class Harness {
 
   std::uint32_t add_client(const std::string& label = "test");
   void kill(std::uint32_t client);
+  void kill_unseen(std::uint32_t client) { tables_.erase(client); }  // the next daemon finds it dead
   [[nodiscard]] PinTable& pins(std::uint32_t client) { return *tables_.at(client); }
-  std::uint32_t open(const std::string& session = "", const SessionLimits* limits = nullptr, std::uint64_t owner = 1);
+  std::uint32_t open(const std::string& session = "", const SessionLimits* limits = nullptr, std::uint32_t client = 1);
 
   // Requests a lease that must be granted immediately.
   LeaseGrant lease(std::uint32_t client, std::uint64_t min_bytes, std::uint64_t want_bytes = 0);

@@ -34,7 +34,8 @@ TEST(Sessions, RemovingOneRemovesAllThatIsInItAndNothingElse) {
 TEST(Sessions, AreRemovedAsUnusedOnlyIfNobodyHasThemOpenOrUsedThemMeanwhile) {
   Harness h;
   const auto client = h.add_client();
-  const auto run = h.open("run", nullptr, 7);
+  const auto opener = h.add_client();
+  const auto run = h.open("run", nullptr, opener);
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, "v")).status.is_ok());
   const auto last_used = [&] { return h.clock.unix_ns(); };
   const std::uint64_t looked_at = last_used();
@@ -43,7 +44,9 @@ TEST(Sessions, AreRemovedAsUnusedOnlyIfNobodyHasThemOpenOrUsedThemMeanwhile) {
   EXPECT_FALSE(refused->removed);
   EXPECT_EQ(refused->opened_by, 1U);
   h.clock.advance_ms(1'000);
-  h.store->disconnected(client, 7);  // counts as a use
+  h.store->disconnected(opener, 7);
+  EXPECT_EQ(h.store->remove_unused_session("scope", "run", 0)->opened_by, 1U) << "it may reconnect";
+  h.kill(opener);  // counts as a use
   const auto used_meanwhile = h.store->remove_unused_session("scope", "run", looked_at);
   ASSERT_TRUE(used_meanwhile.is_ok());
   EXPECT_FALSE(used_meanwhile->removed);
@@ -80,13 +83,18 @@ TEST(Sessions, OneThatWentIsNamedByTheErrorOfWhoeverStillUsesIt) {
 TEST(Sessions, ExpireAfterTheLastUseUnlessOpen) {
   Harness h;
   const auto client = h.add_client();
+  const auto opener = h.add_client();
   const SessionLimits limits{60, 0, 0};
-  const auto run = h.open("run", &limits, 7);
+  const auto run = h.open("run", &limits, opener);
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, "v")).status.is_ok());
   h.clock.advance_ms(100'000);
   h.store->tick();
-  EXPECT_TRUE(h.has(numbered_id(1)));  // connection 7 has the session open
-  h.store->disconnected(client, 7);
+  EXPECT_TRUE(h.has(numbered_id(1)));  // `opener` has the session open
+  h.store->disconnected(opener, 7);
+  h.clock.advance_ms(100'000);
+  h.store->tick();
+  EXPECT_TRUE(h.has(numbered_id(1)));  // and still has it
+  h.kill(opener);
   h.clock.advance_ms(59'000);
   h.store->tick();
   EXPECT_TRUE(h.has(numbered_id(1)));
@@ -100,18 +108,20 @@ TEST(Sessions, ExpireAfterTheLastUseUnlessOpen) {
 TEST(Sessions, MayExpireOnceNobodyHasThemOpen) {
   Harness h;
   const auto client = h.add_client();
+  const auto first = h.add_client();
+  const auto second = h.add_client();
   const SessionLimits limits{60, 0, 0};
-  const auto run = h.open("run", &limits, 7);
-  EXPECT_EQ(h.open("run", nullptr, 7), run);  // once per connection, however often it opens the session
-  EXPECT_EQ(h.open("run", nullptr, 8), run);
+  const auto run = h.open("run", &limits, first);
+  EXPECT_EQ(h.open("run", nullptr, first), run);  // once per client, however often it opens the session
+  EXPECT_EQ(h.open("run", nullptr, second), run);
   ASSERT_TRUE(h.seal(client, h.inline_spec(numbered_id(1), run, "v")).status.is_ok());
-  EXPECT_TRUE(h.store->close_session(7, run).is_ok());
-  EXPECT_EQ(h.store->close_session(7, run).code(), Code::kInvalidArgument);
-  EXPECT_EQ(h.store->close_session(9, run).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(h.store->close_session(first, run).is_ok());
+  EXPECT_EQ(h.store->close_session(first, run).code(), Code::kInvalidArgument);
+  EXPECT_EQ(h.store->close_session(client, run).code(), Code::kInvalidArgument);
   h.clock.advance_ms(100'000);
   h.store->tick();
-  EXPECT_TRUE(h.has(numbered_id(1)));  // connection 8 has the session open
-  EXPECT_TRUE(h.store->close_session(8, run).is_ok());
+  EXPECT_TRUE(h.has(numbered_id(1)));  // `second` has the session open
+  EXPECT_TRUE(h.store->close_session(second, run).is_ok());
   h.clock.advance_ms(59'000);
   h.store->tick();
   EXPECT_TRUE(h.has(numbered_id(1)));  // the TTL runs from the close
@@ -121,13 +131,63 @@ TEST(Sessions, MayExpireOnceNobodyHasThemOpen) {
   h.expect_no_leak();
 }
 
+TEST(Sessions, StayOpenOverARestartUntilTheirClientClosesThemOrEnds) {
+  Harness h;
+  const auto idle = h.add_client();
+  const auto returning = h.add_client();
+  const auto dead = h.add_client();
+  const SessionLimits limits{60, 0, 0};
+  const auto of_idle = h.open("of the idle client", &limits, idle);
+  h.open("of both", &limits, idle);
+  const auto of_both = h.open("of both", &limits, returning);
+  h.open("of the dead client", &limits, dead);
+  const auto closed = h.open("closed", &limits, idle);
+  ASSERT_TRUE(h.store->close_session(idle, closed).is_ok());
+  ASSERT_TRUE(h.seal(idle, h.inline_spec(numbered_id(1), of_idle, "v")).status.is_ok());
+  const auto is_live = [&](const char* name) { return h.store->sessions().find("scope", name) != nullptr; };
+
+  h.kill_unseen(dead);
+  h.restart();
+  h.clock.advance_ms(100'000);
+  h.store->tick();
+  EXPECT_TRUE(is_live("of the idle client"));
+  EXPECT_TRUE(is_live("of both"));
+  EXPECT_FALSE(is_live("of the dead client"));
+  EXPECT_FALSE(is_live("closed"));
+  EXPECT_TRUE(h.has(numbered_id(1)));
+  EXPECT_FALSE(h.store->remove_unused_session("scope", "of the idle client", 0)->removed);
+
+  // A client that reconnects opens its sessions again, which counts once, and can close them.
+  ASSERT_TRUE(h.store->reconnect(returning, h.store->clients().find(returning)->token, nullptr).is_ok());
+  EXPECT_EQ(h.open("of both", nullptr, returning), of_both);
+  EXPECT_EQ(h.store->remove_unused_session("scope", "of both", 0)->opened_by, 2U);
+  EXPECT_TRUE(h.store->close_session(returning, of_both).is_ok());
+  EXPECT_EQ(h.store->remove_unused_session("scope", "of both", 0)->opened_by, 1U);
+  h.kill(idle);
+  h.clock.advance_ms(61'000);
+  h.store->tick();
+  EXPECT_FALSE(is_live("of the idle client"));
+  EXPECT_FALSE(is_live("of both"));
+  EXPECT_FALSE(h.has(numbered_id(1)));
+
+  // What is open for a client ends with it, so a later client with its number does not have it open.
+  const auto later = h.add_client();
+  h.open("run", &limits, later);
+  h.kill(later);
+  EXPECT_EQ(h.add_client(), later);
+  h.restart();
+  EXPECT_EQ(h.store->remove_unused_session("scope", "run", 0)->opened_by, 0U);
+  h.expect_no_leak();
+}
+
 TEST(Sessions, DefaultsAndExtremesOfTheTimeToLive) {
   Harness h;
+  const auto client = h.add_client();
   const SessionLimits eternal{UINT64_MAX, 0, 0};
-  h.open("eternal", &eternal, 1);
-  h.open("default", nullptr, 1);
-  h.open("", nullptr, 1);
-  h.store->disconnected(99, 1);
+  h.open("eternal", &eternal, client);
+  h.open("default", nullptr, client);
+  h.open("", nullptr, client);
+  h.kill(client);
   h.clock.advance_ms(25ULL * 3600 * 1000);
   h.store->tick();
   EXPECT_NE(h.store->sessions().find("scope", "eternal"), nullptr);

@@ -89,6 +89,10 @@ const ClientState* ClientTable::find(std::uint32_t client) const {
   return it == states_.end() ? nullptr : &it->second;
 }
 
+std::uint32_t ClientTable::generation(std::uint32_t client) const {
+  return states_.contains(client) ? Word::generation(table_.word(client)) : 0;
+}
+
 std::string ClientTable::describe(std::uint32_t client) const {
   const ClientState* state = find(client);
   if (state == nullptr) return concat("client ", client, " (gone)");

@@ -55,6 +55,8 @@ class ClientTable {
   [[nodiscard]] ClientState* find(std::uint32_t client);
   [[nodiscard]] const ClientState* find(std::uint32_t client) const;
   [[nodiscard]] const std::map<std::uint32_t, ClientState>& all() const { return states_; }
+  // Of the entry: a later client with the same number has another. 0 for a client that is not registered.
+  [[nodiscard]] std::uint32_t generation(std::uint32_t client) const;
   [[nodiscard]] std::string describe(std::uint32_t client) const;  // `client 3 (python, process 4711)`
   [[nodiscard]] std::size_t connected() const;
 

@@ -33,7 +33,7 @@ struct SessionUsage {
   std::uint64_t bytes = 0;              // payload
   std::uint32_t objects = 0;            // sealed ones
   std::uint32_t first_slot = kNoEntry;  // head of its list in SessionTable's listed_slots_
-  std::uint32_t opened_by = 0;          // connections that have it open; it does not expire while there are any
+  std::uint32_t opened_by = 0;          // clients that have it open; it does not expire while there are any
   bool exists = false;                  // the session exists: live or dead
 };
 
