@@ -172,6 +172,27 @@ def test_a_node_may_take_longer_than_the_sessions_time_to_live(
 @pytest.mark.e2e
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_run_stays_in_use_over_a_daemons_death(
+    start: Start, daemon: Any, wait_until: Any, start_method: str
+) -> None:
+    """The parent of ParallelRunner's workers does not use the store while they compute, so it does not reconnect."""
+    run = start("--runner", "ParallelRunner", KEDRO_MP_CONTEXT=start_method, ENTREPOT_SESSION_TTL="1s")
+    with entrepot.connect(daemon.address) as store:
+        killed = store.status()["pid"]
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: store.status()["pid"] != killed, "another daemon")
+        store.session("began after it", ttl=1).put(b"x")
+        wait_until(lambda: "began after it" not in {each.session for each in store.sessions()}, "its expiry")
+    assert ": in use, " in run.command("status")
+    assert "nothing to remove" in run.command("gc")
+    run.go()
+    assert run.answer() == ANSWER
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_workers_of_a_killed_run_do_not_keep_its_session(start: Start, wait_until: Any, start_method: str) -> None:
     run = start("--runner", "ParallelRunner", KEDRO_MP_CONTEXT=start_method)
     worker = int((run.folder / "computing").read_text())
