@@ -14,7 +14,7 @@ namespace entrepot::plasma {
 namespace {
 
 constexpr std::size_t kReadBytes = 64U << 10;
-constexpr std::size_t kShortBytes = 4U << 10;  // less than this is copied before it is taken
+constexpr std::size_t kShortBytes = 4U << 10;      // less than this is copied before it is taken
 constexpr std::size_t kLargeReadBytes = 1U << 20;  // of a body that is larger than the first
 constexpr std::size_t kMaxDescriptors = 1;         // that have arrived and were not taken
 

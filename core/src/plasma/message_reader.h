@@ -54,7 +54,9 @@ class MessageReader {
   [[nodiscard]] std::size_t buffered_bytes() const { return unread_.size() - consumed_ + body_.size(); }
 
  private:
-  [[nodiscard]] bool has_message() const { return header_ && body_.size() == static_cast<std::size_t>(header_->length); }
+  [[nodiscard]] bool has_message() const {
+    return header_ && body_.size() == static_cast<std::size_t>(header_->length);
+  }
 
   const std::uint64_t max_body_bytes_;
   std::vector<std::uint8_t> unread_;  // from consumed_ on
