@@ -102,7 +102,7 @@ def _small(folder: Path, rounds: int, blocks: int) -> dict[str, dict[str, Any]]:
             side: {name: quantile_of(by_side[side], share) for name, share in QUANTILES.items()} for side in SIDES
         }
         figures[call]["ratios"] = {
-            name: str(ratio_of(*(by_side[side] for side in SIDES), share)) for name, share in QUANTILES.items()
+            name: str(ratio_of(by_side[SIDES[0]], by_side[SIDES[1]], share)) for name, share in QUANTILES.items()
         }
     return figures
 
