@@ -97,8 +97,8 @@ TEST(MessageReader, APartOfAMessageALongOneAndADescriptorAreTakenAtOnce) {
 
   ASSERT_TRUE(os::send_some(client.get(), bytes).is_ok());
   const int fd = client.get();
-  const std::array<std::uint8_t, 1> one{};
-  ASSERT_TRUE(os::send_some(client.get(), one, std::span(&fd, 1)).is_ok());
+  const std::array<std::uint8_t, 1> byte{};
+  ASSERT_TRUE(os::send_some(client.get(), byte, std::span(&fd, 1)).is_ok());
   ASSERT_TRUE(*reader.read(server.get()));
   EXPECT_EQ(bytes_in(server), 0U);
   EXPECT_EQ(text_of(*reader.take()), "first");
