@@ -1,8 +1,9 @@
 """``python -m benchmarks plasma``: ``entrepot-plasma-store`` beside Plasma's own server.
 
-Both serve pyarrow 11's client, which is unchanged. Small calls: one server of each kind, round by round in turn. Puts
-of 1 GiB, and what is left of 2 GiB put into 1 GiB: new servers for each round. Our store's memory is warm before the
-first put; Plasma has nothing to warm.
+Both serve pyarrow 11's client, which is unchanged. Small calls: one server of each kind, and in each round a new client
+of both, which calls them in turn, in short blocks; ratios have their 95 % intervals (``harness.paired_blocks``).
+Puts of 1 GiB, and what is left of 2 GiB put into 1 GiB: new servers for each round. Our store's memory is warm before
+the first put; Plasma has nothing to warm.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.commands.checkpoints import own_store
-from benchmarks.commands.plasma_python import plasma_server, round_of_calls, wait_listening
+from benchmarks.commands.plasma_python import plasma_server, wait_listening
 from benchmarks.harness.environments import environment
 from benchmarks.harness.machine import commit, machine
+from benchmarks.harness.paired_blocks import Block, quantile_of, ratio_of
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -30,13 +32,7 @@ WORKER_SECONDS = 300
 STORE_MIB = 1024
 LARGE_STORE_MIB = 3072  # two thirds of its memory are warm for one large value
 SIDES = ("entrepot-plasma-store", "Plasma")
-SMALL_CALLS = (
-    "put 1 KiB of bytes",
-    "put_raw_buffer 1 KiB",
-    "create and seal 1 KiB",
-    "get 1 KiB of bytes",
-    "get_buffers 1 KiB",
-)
+QUANTILES = {"median": 0.5, "p99": 0.99}
 
 Server = Callable[[Path, int], AbstractContextManager[str]]
 
@@ -44,8 +40,8 @@ Server = Callable[[Path, int], AbstractContextManager[str]]
 def add_plasma_server(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``plasma``."""
     parser = commands.add_parser("plasma", help="entrepot-plasma-store beside Plasma's own server")
-    parser.add_argument("--rounds", type=int, default=5, help="of small calls (default 5); medians are printed")
-    parser.add_argument("--calls", type=int, default=5000, help="of each kind in a round (default 5000)")
+    parser.add_argument("--rounds", type=int, default=5, help="of small calls, each with a new client (default 5)")
+    parser.add_argument("--blocks", type=int, default=60, help="of 50 small calls of each kind in a round (default 60)")
     parser.add_argument("--servers", type=int, default=5, help="new servers for large puts (default 5)")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.set_defaults(run=run)
@@ -56,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="entrepot-bench-") as name:
         folder = Path(name)
         figures = {
-            "small": _small(folder / "small", arguments.rounds, arguments.calls),
+            "small": _small(folder / "small", arguments.rounds, arguments.blocks),
             "large": _large(folder / "large", arguments.servers),
             "full": _full(folder / "full"),
         }
@@ -71,13 +67,12 @@ def report(figures: dict[str, Any]) -> str:
     """The figures as tables in Markdown; in each, the last column is ours over Plasma's."""
     ours, theirs = SIDES
     lines = [
-        f"| call | {ours}: median, p99 | {theirs}: median, p99 | ratio of medians, of p99 |",
-        "|---|---:|---:|---:|",
+        f"| call | {ours}: median, p99 | {theirs}: median, p99 | ratio of medians | of p99 |",
+        "|---|---:|---:|---:|---:|",
     ]
     for call, sides in figures["small"].items():
         cells = [f"{sides[side]['median'] * 1e6:.1f} us, {sides[side]['p99'] * 1e6:.1f} us" for side in SIDES]
-        ratios = [f"{sides[ours][q] / sides[theirs][q]:.2f}" for q in ("median", "p99")]
-        lines.append(f"| {call} | {' | '.join(cells)} | {', '.join(ratios)} |")
+        lines.append(f"| {call} | {' | '.join(cells)} | {' | '.join(sides['ratios'].values())} |")
     lines += ["", f"| put of 1 GiB | {ours} | {theirs} | ratio |", "|---|---:|---:|---:|"]
     for put in ("first", "later"):
         medians = [statistics.median(figures["large"][side][put]) for side in SIDES]
@@ -92,20 +87,24 @@ def report(figures: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _small(folder: Path, rounds: int, calls: int) -> dict[str, dict[str, dict[str, float]]]:
+def _small(folder: Path, rounds: int, blocks: int) -> dict[str, dict[str, Any]]:
     folder.mkdir()
-    measured: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    measured: dict[str, dict[str, list[Block]]] = {}
     with _front_end(folder / "ours", STORE_MIB) as ours, _plasma(folder / "theirs", STORE_MIB) as theirs:
         for _ in range(rounds):
-            for side, socket in zip(SIDES, (ours, theirs), strict=True):
-                measured[side].append(round_of_calls(environment("plasma"), "pyarrow.plasma", socket, calls))
-    return {
-        call: {
-            side: {q: float(statistics.median(each[call][q] for each in measured[side])) for q in ("median", "p99")}
-            for side in SIDES
+            for call, sides in _worker("small", str(blocks), ours, theirs).items():
+                kept = measured.setdefault(call, {side: [] for side in SIDES})
+                for side, its_blocks in zip(SIDES, sides, strict=True):
+                    kept[side] += its_blocks
+    figures: dict[str, dict[str, Any]] = {}
+    for call, by_side in measured.items():
+        figures[call] = {
+            side: {name: quantile_of(by_side[side], share) for name, share in QUANTILES.items()} for side in SIDES
         }
-        for call in SMALL_CALLS
-    }
+        figures[call]["ratios"] = {
+            name: str(ratio_of(by_side[SIDES[0]], by_side[SIDES[1]], share)) for name, share in QUANTILES.items()
+        }
+    return figures
 
 
 def _large(folder: Path, servers: int) -> dict[str, dict[str, list[float]]]:
@@ -129,11 +128,11 @@ def _full(folder: Path) -> dict[str, dict[str, int]]:
     return figures
 
 
-def _worker(part: str, socket: str) -> dict[str, Any]:
-    command = [environment("plasma"), "-W", "ignore", str(WORKER), part, socket]
+def _worker(part: str, *rest: str) -> dict[str, Any]:
+    command = [environment("plasma"), "-W", "ignore", str(WORKER), part, *rest]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WORKER_SECONDS)
     if done.returncode != 0:
-        raise RuntimeError(f"the worker for {socket} failed: {done.stderr.strip()[-2000:]}")
+        raise RuntimeError(f"the worker for {rest[-1]} failed: {done.stderr.strip()[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 

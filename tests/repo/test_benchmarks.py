@@ -19,6 +19,7 @@ from benchmarks.commands.quick import run as quick
 from benchmarks.harness import environments
 from benchmarks.harness.figures import FIRST, FREE, SAME_CORE, WARM, Collector, Key, Row, median, quantile
 from benchmarks.harness.packages import Package, clean_environment, developers
+from benchmarks.harness.paired_blocks import Ratio, ratio_of
 from benchmarks.harness.plan import FULL, GIB, MIB, size_name
 from benchmarks.harness.processes import WorkerFailed
 from benchmarks.harness.stage import SystemsUnderTest, running_system
@@ -98,6 +99,20 @@ def test_quantiles_lie_between_the_samples() -> None:
     assert median([3.0, 1.0, 2.0]) == 2.0
     with pytest.raises(ValueError, match="nothing"):
         quantile([], 0.5)
+
+
+def test_ratios_of_paired_blocks_have_an_interval_that_grows_with_the_noise() -> None:
+    steady = [[2.0, 2.0, 2.0]] * 20
+    assert ratio_of(steady, [[4.0, 4.0, 4.0]] * 20, 0.5) == Ratio(0.5, 0.5, 0.5)
+    noisy = [[1.0], [3.0]] * 10
+    ratio = ratio_of(noisy, [[2.0]] * 20, 0.5)
+    assert ratio.low < ratio.value < ratio.high
+    assert str(ratio) == f"1.00 ({ratio.low:.2f} to {ratio.high:.2f})"
+    # What slows both blocks of a pair leaves the ratio alone.
+    slowed = [[float(pair)] * 3 for pair in range(1, 21)]
+    assert ratio_of(slowed, slowed, 0.99) == Ratio(1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="20 and 1"):
+        ratio_of(steady, steady[:1], 0.5)
 
 
 def test_turns_are_put_together_and_cases_stay_together() -> None:

@@ -210,6 +210,21 @@ Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vec
   return result;
 }
 
+Result<IoResult> peek_some(int socket, std::span<std::uint8_t> data) {
+  iovec part{data.data(), data.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  ssize_t got = 0;
+  while ((got = ::recvmsg(socket, &message, MSG_PEEK)) < 0) {
+    if (errno == EAGAIN) return IoResult{0, true, false};
+    if (errno != EINTR) return errno_status(errno, "looking at what has been received");
+  }
+  IoResult result{static_cast<std::size_t>(got), false, got == 0 && !data.empty()};
+  result.fds_lost = (message.msg_flags & MSG_CTRUNC) != 0;  // there is no room for any
+  return result;
+}
+
 Status send_all(int socket, std::span<const std::uint8_t> data, std::span<const int> fds, Deadline deadline) {
   while (!data.empty()) {
     const std::size_t piece = data.size() < (64U << 10) ? data.size() : std::size_t{64U << 10};

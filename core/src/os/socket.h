@@ -60,6 +60,10 @@ struct IoResult {
 // message.
 [[nodiscard]] Result<IoResult> receive_some(int socket, std::span<std::uint8_t> data, std::vector<UniqueFd>& fds);
 
+// Calls recvmsg once and leaves in the socket what it copies. `fds_lost`: descriptors have come with these bytes; they,
+// too, stay there.
+[[nodiscard]] Result<IoResult> peek_some(int socket, std::span<std::uint8_t> data);
+
 // Sends all of `data`, waiting as needed; kTimeout at the deadline, kStoreUnavailable if the peer is gone.
 [[nodiscard]] Status send_all(int socket, std::span<const std::uint8_t> data, std::span<const int> fds,
                               Deadline deadline);

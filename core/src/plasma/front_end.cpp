@@ -167,6 +167,8 @@ void FrontEnd::on_event(ClientKey key, const os::Ready& ready) {
   loop_.expect_event();  // Plasma's calls are a few requests each
   if (client.reader().buffered_bytes() > kShortMessageBytes) keeps_much_ = true;
   go_on(client);
+  if (channel(key) == nullptr) return;
+  if (const Status taken = client.reader().take_left(client.socket()); !taken.is_ok()) cut_off(client, taken);
 }
 
 void FrontEnd::limit_kept() {
@@ -243,6 +245,8 @@ void FrontEnd::remove(ClientKey key) {
   if (match == clients_.end()) return;
   const auto client = std::move(match->second);
   clients_.erase(match);
+  // If that fails, the peer is told that the connection was reset, which says the same.
+  static_cast<void>(client->reader().take_left(client->socket()).is_ok());
   gets_.client_gone(key);
   objects_.client_gone(*client);
 }

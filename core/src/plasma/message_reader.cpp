@@ -14,12 +14,14 @@ namespace entrepot::plasma {
 namespace {
 
 constexpr std::size_t kReadBytes = 64U << 10;
+constexpr std::size_t kShortBytes = 4U << 10;      // less than this is copied before it is taken
 constexpr std::size_t kLargeReadBytes = 1U << 20;  // of a body that is larger than the first
 constexpr std::size_t kMaxDescriptors = 1;         // that have arrived and were not taken
 
 }  // namespace
 
 Result<bool> MessageReader::read(int socket) {
+  RETURN_IF_ERROR(take_left(socket));
   std::vector<UniqueFd> descriptors;
   // A long body goes straight to its place.
   if (header_ && consumed_ == unread_.size()) {
@@ -36,10 +38,30 @@ Result<bool> MessageReader::read(int socket) {
     }
   }
   std::array<std::uint8_t, kReadBytes> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): is written first
+  ASSIGN_OR_RETURN(const os::IoResult seen, os::peek_some(socket, std::span(buffer).first(kShortBytes)));
+  if (seen.closed) return false;
+  if (seen.bytes < kShortBytes && !seen.fds_lost) {
+    left_bytes_ = seen.bytes;
+    RETURN_IF_ERROR(feed(std::span(buffer).first(seen.bytes), {}));
+    if (!has_message()) RETURN_IF_ERROR(take_left(socket));  // its sender has not finished it, and does not sleep
+    return true;
+  }
   ASSIGN_OR_RETURN(const os::IoResult received, os::receive_some(socket, buffer, descriptors));
   if (received.closed) return false;
   RETURN_IF_ERROR(feed(std::span(buffer).first(received.bytes), std::move(descriptors)));
   return true;
+}
+
+Status MessageReader::take_left(int socket) {
+  std::array<std::uint8_t, kShortBytes> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): nobody reads it
+  std::vector<UniqueFd> descriptors;
+  while (left_bytes_ > 0) {
+    ASSIGN_OR_RETURN(const os::IoResult taken,
+                     os::receive_some(socket, std::span(buffer).first(left_bytes_), descriptors));
+    if (taken.bytes == 0) return Status(Code::kInternal, "bytes that were seen in a socket are not there any more");
+    left_bytes_ -= taken.bytes;
+  }
+  return Status::ok();
 }
 
 Status MessageReader::feed(std::span<const std::uint8_t> bytes, std::vector<UniqueFd> descriptors) {
@@ -100,7 +122,7 @@ Status MessageReader::expect_descriptor() {
 
 std::optional<Message> MessageReader::take() {
   if (expects_descriptor_ || !parse().is_ok()) return std::nullopt;
-  if (!header_ || body_.size() < static_cast<std::size_t>(header_->length)) return std::nullopt;
+  if (!has_message()) return std::nullopt;
   Message message{header_->type, std::exchange(body_, {})};
   header_.reset();
   return message;

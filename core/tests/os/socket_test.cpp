@@ -109,6 +109,29 @@ TEST(Socket, SeqPacketKeepsMessagesApart) {
   EXPECT_EQ(receive_some(b.get(), back, fds)->bytes, 2U);
 }
 
+TEST(Socket, WhatIsLookedAtStaysInTheSocket) {
+  auto [a, b] = socket_pair(SocketKind::kStream).take();
+  ASSERT_TRUE(set_nonblocking(b.get(), true).is_ok());
+  std::array<std::uint8_t, 16> back{};
+  EXPECT_TRUE(peek_some(b.get(), back)->would_block);
+  const std::array<std::uint8_t, 3> three{1, 2, 3};
+  ASSERT_TRUE(send_some(a.get(), three).is_ok());
+  for (int look = 0; look < 2; ++look) {
+    const IoResult seen = peek_some(b.get(), back).take();
+    EXPECT_EQ(seen.bytes, 3U);
+    EXPECT_FALSE(seen.fds_lost);
+    EXPECT_EQ(back[2], 3);
+  }
+  const int fd = b.get();
+  ASSERT_TRUE(send_some(a.get(), three, std::span(&fd, 1)).is_ok());
+  EXPECT_TRUE(peek_some(b.get(), back)->fds_lost);
+  std::vector<UniqueFd> fds;
+  EXPECT_EQ(receive_some(b.get(), back, fds)->bytes, 6U);
+  EXPECT_EQ(fds.size(), 1U);
+  a.reset();
+  EXPECT_TRUE(peek_some(b.get(), back)->closed);
+}
+
 TEST(Socket, EndOfFileTimeoutAndBrokenPipeAreToldApart) {
   auto [a, b] = socket_pair(SocketKind::kStream).take();
   std::array<std::uint8_t, 4> data{};

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -44,6 +45,65 @@ TEST(MessageReader, PiecesOfAnySizeGiveTheSameMessages) {
     }
     EXPECT_EQ(seen, (std::vector<std::string>{"first", "", "the third one"})) << piece;
   }
+}
+
+std::size_t bytes_in(const UniqueFd& socket) {
+  std::array<std::uint8_t, 64U << 10> bytes{};
+  return os::peek_some(socket.get(), bytes)->bytes;
+}
+
+TEST(MessageReader, AShortMessageStaysInTheSocketUntilItHasBeenAnswered) {
+  auto [client, server] = os::socket_pair(os::SocketKind::kStream).take();
+  ASSERT_TRUE(os::set_nonblocking(server.get(), true).is_ok());
+  MessageReader reader(kLimit);
+  const auto bytes = message(0, 19, 5, "first");
+  ASSERT_TRUE(os::send_some(client.get(), bytes).is_ok());
+  ASSERT_TRUE(*reader.read(server.get()));
+  EXPECT_EQ(text_of(*reader.take()), "first");
+  EXPECT_EQ(bytes_in(server), bytes.size());
+  ASSERT_TRUE(reader.take_left(server.get()).is_ok());
+  EXPECT_EQ(bytes_in(server), 0U);
+  ASSERT_TRUE(reader.take_left(server.get()).is_ok());  // nothing is left
+
+  // What came meanwhile is read next.
+  ASSERT_TRUE(os::send_some(client.get(), bytes).is_ok());
+  ASSERT_TRUE(*reader.read(server.get()));
+  EXPECT_EQ(text_of(*reader.take()), "first");
+  ASSERT_TRUE(os::send_some(client.get(), message(0, 19, 6, "second")).is_ok());
+  ASSERT_TRUE(reader.take_left(server.get()).is_ok());
+  ASSERT_TRUE(*reader.read(server.get()));
+  EXPECT_EQ(text_of(*reader.take()), "second");
+}
+
+TEST(MessageReader, APartOfAMessageALongOneAndADescriptorAreTakenAtOnce) {
+  auto [client, server] = os::socket_pair(os::SocketKind::kStream).take();
+  ASSERT_TRUE(os::set_nonblocking(server.get(), true).is_ok());
+  MessageReader reader(kLimit);
+  const auto bytes = message(0, 19, 5, "first");
+  ASSERT_TRUE(os::send_some(client.get(), std::span(bytes).first(26)).is_ok());
+  ASSERT_TRUE(*reader.read(server.get()));
+  EXPECT_EQ(bytes_in(server), 0U);
+  EXPECT_FALSE(reader.take());
+  ASSERT_TRUE(os::send_some(client.get(), std::span(bytes).subspan(26)).is_ok());
+  ASSERT_TRUE(*reader.read(server.get()));
+  EXPECT_EQ(text_of(*reader.take()), "first");
+  ASSERT_TRUE(reader.take_left(server.get()).is_ok());
+
+  const std::string body(10'000, 'x');
+  ASSERT_TRUE(os::send_some(client.get(), message(0, 19, 10'000, body)).is_ok());
+  ASSERT_TRUE(*reader.read(server.get()));
+  EXPECT_EQ(bytes_in(server), 0U);
+  EXPECT_EQ(text_of(*reader.take()), body);
+
+  ASSERT_TRUE(os::send_some(client.get(), bytes).is_ok());
+  const int fd = client.get();
+  const std::array<std::uint8_t, 1> byte{};
+  ASSERT_TRUE(os::send_some(client.get(), byte, std::span(&fd, 1)).is_ok());
+  ASSERT_TRUE(*reader.read(server.get()));
+  EXPECT_EQ(bytes_in(server), 0U);
+  EXPECT_EQ(text_of(*reader.take()), "first");
+  ASSERT_TRUE(reader.expect_descriptor().is_ok());
+  EXPECT_TRUE(reader.take_descriptor());
 }
 
 TEST(MessageReader, AnotherVersionOrAnImpossibleLengthEndsIt) {
