@@ -56,7 +56,7 @@ def preview(store: Store, oid: str, rows: int, *, load: bool = False) -> dict[st
     if info.collection is not None:
         text = f"a collection of {info.collection['members']} members, which are objects of their own"
         return {"kind": "text", "text": text, "note": ""}
-    if reason := reason_not_to_show(info):
+    if reason := reason_not_to_show(info.type, info.nbytes):
         return _nothing(reason)
     try:
         value = store.get(oid, remote=False)

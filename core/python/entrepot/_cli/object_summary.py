@@ -53,7 +53,7 @@ def type_label(info: ObjectInfo) -> str:
 
 def _schema(store: Store, info: ObjectInfo) -> str:
     """Columns and number of rows, or shape; empty for values that have neither, or that are not read here."""
-    if info.state != "sealed" or info.collection is not None or reason_not_to_show(info):
+    if info.state != "sealed" or info.collection is not None or reason_not_to_show(info.type, info.nbytes):
         return ""
     try:
         value = store.get(info.id, remote=False, timeout=0)
