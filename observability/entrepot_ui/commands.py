@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN = "127.0.0.1:9818"
 DEFAULT_INTERVAL = 1.0
 DEFAULT_TOP_INTERVAL = 2.0
+SWITCH_INTERVAL = 0.001  # seconds; a request changes threads several times, each time behind the one that lists objects
 TOP_LIST_SHARE = 0.005  # of the time; drawing takes about as much again
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -95,6 +96,7 @@ def run_ui(arguments: argparse.Namespace) -> int:
             if not webbrowser.open(link):
                 print("entrepot: no browser could be started: open the link yourself", file=sys.stderr)
 
+    sys.setswitchinterval(SWITCH_INTERVAL)
     serve(settings, announce)
     return 0
 

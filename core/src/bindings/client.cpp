@@ -115,7 +115,7 @@ bool put_small_many(PyClient& client, std::uint64_t session, const nb::bytes& id
   if (ids.size() != values.size() * sizeof(IdBytes))
     raise(Status(Code::kInvalidArgument, "one ID per value is needed"));
   for (const nb::handle value : values) {
-    if (!PyBytes_CheckExact(value.ptr()) || static_cast<std::size_t>(PyBytes_GET_SIZE(value.ptr())) > max_bytes)
+    if (!PyBytes_CheckExact(value.ptr()) || static_cast<std::size_t>(PyBytes_Size(value.ptr())) > max_bytes)
       return false;
   }
   put_in_portions(

@@ -15,10 +15,11 @@ PyObject* new_frozen(PyObject*, PyObject* const* arguments, Py_ssize_t positiona
     return nullptr;
   }
   auto* cls = reinterpret_cast<PyTypeObject*>(arguments[0]);
-  PyObject* instance = cls->tp_alloc(cls, 0);
+  const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(cls, Py_tp_alloc));
+  PyObject* instance = allocate(cls, 0);
   if (instance == nullptr) return nullptr;
-  for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(names); ++index) {
-    if (PyObject_GenericSetAttr(instance, PyTuple_GET_ITEM(names, index), arguments[1 + index]) != 0) {
+  for (Py_ssize_t index = 0; index < PyTuple_Size(names); ++index) {
+    if (PyObject_GenericSetAttr(instance, PyTuple_GetItem(names, index), arguments[1 + index]) != 0) {
       Py_DECREF(instance);
       return nullptr;
     }

@@ -12,6 +12,10 @@
 #include "bindings/gil.h"
 #include "client/value_memory.h"
 
+#ifdef Py_LIMITED_API
+extern "C" int PyGILState_Check(void);  // every CPython exports it, but the headers of the stable ABI leave it out
+#endif
+
 namespace entrepot::bindings {
 namespace {
 

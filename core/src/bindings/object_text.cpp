@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "bindings/common.h"
 #include "bindings/items.h"
+#include "bindings/utf8.h"
 
 namespace entrepot::bindings {
 namespace {
@@ -53,53 +54,8 @@ enum class Missing : std::uint8_t { kNone, kNan, kNa };
 std::optional<Missing> missing_kind(PyObject* value, PyObject* na) {
   if (value == nullptr || value == Py_None) return Missing::kNone;
   if (value == na) return Missing::kNa;
-  if (PyFloat_CheckExact(value) && std::isnan(PyFloat_AS_DOUBLE(value))) return Missing::kNan;
+  if (PyFloat_CheckExact(value) && std::isnan(PyFloat_AsDouble(value))) return Missing::kNan;
   return std::nullopt;
-}
-
-constexpr std::size_t utf8_length(std::uint32_t character) {
-  return character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
-}
-constexpr bool is_surrogate(std::uint32_t character) { return character >= 0xD800 && character < 0xE000; }
-
-// Calls `visit(character)` for each character of a string that is not ASCII.
-template <class Visit>
-void for_each_character(PyObject* text, Visit&& visit) {
-  const int kind = PyUnicode_KIND(text);
-  const void* const data = PyUnicode_DATA(text);
-  for (Py_ssize_t i = 0, count = PyUnicode_GET_LENGTH(text); i < count; ++i)
-    visit(static_cast<std::uint32_t>(PyUnicode_READ(kind, data, i)));
-}
-
-// Bytes of a string as UTF-8; nullopt: it has a surrogate, which UTF-8 has not.
-std::optional<std::size_t> encoded_length(PyObject* text) {
-  if (PyUnicode_IS_COMPACT_ASCII(text)) return static_cast<std::size_t>(PyUnicode_GET_LENGTH(text));
-  std::size_t bytes = 0;
-  bool is_encodable = true;
-  for_each_character(text, [&](std::uint32_t character) {
-    bytes += utf8_length(character);
-    is_encodable = is_encodable && !is_surrogate(character);
-  });
-  if (!is_encodable) return std::nullopt;
-  return bytes;
-}
-
-char* encode(PyObject* text, char* to) {
-  for_each_character(text, [&](std::uint32_t character) {
-    if (character < 0x80) {
-      *to++ = static_cast<char>(character);
-      return;
-    }
-    const std::size_t length = utf8_length(character);
-    for (std::size_t i = length - 1; i > 0; --i) {
-      to[i] = static_cast<char>(0x80U | (character & 0x3FU));
-      character >>= 6U;
-    }
-    // 0xC0, 0xE0 or 0xF0: as many ones as there are bytes.
-    to[0] = static_cast<char>((0xF00U >> length & 0xF0U) | character);
-    to += length;
-  });
-  return to;
 }
 
 bool is_text(PyObject* value) {
@@ -163,16 +119,9 @@ void write_text(nb::handle values, nb::handle offsets, nb::handle data, nb::hand
     if (i % kRowsAtATime == kRowsAtATime - 1) let_others_run();
     PyObject* const value = array[i];
     if (is_text(value)) {
-      if (PyUnicode_IS_COMPACT_ASCII(value)) {
-        const auto length = static_cast<std::size_t>(PyUnicode_GET_LENGTH(value));
-        if (static_cast<std::size_t>(text.data() + text.size() - to) < length) changed();
-        std::memcpy(to, PyUnicode_1BYTE_DATA(value), length);
-        to += length;
-      } else {
-        const std::optional<std::size_t> length = encoded_length(value);
-        if (!length || static_cast<std::size_t>(text.data() + text.size() - to) < *length) changed();
-        to = encode(value, to);
-      }
+      char* const end = encode(value, to, text.data() + text.size());
+      if (end == nullptr) changed();
+      to = end;
       if (!valid.empty()) valid[i / 8] = static_cast<std::uint8_t>(valid[i / 8] | 1U << i % 8);
     } else if (valid.empty()) {
       changed();

@@ -129,7 +129,7 @@ nb::list split_records(nb::handle meta, std::uint32_t max_tree_bytes, std::uint3
       std::memcpy(&length, at + i * sizeof(length), sizeof(length));
       PyObject* const number = PyLong_FromUnsignedLongLong(length);
       if (number == nullptr) throw nb::python_error();
-      PyTuple_SET_ITEM(lengths.ptr(), static_cast<Py_ssize_t>(i), number);
+      if (PyTuple_SetItem(lengths.ptr(), static_cast<Py_ssize_t>(i), number) != 0) throw nb::python_error();
     }
     const std::uint64_t generation = (std::uint64_t{head.generation_high} << 32) | head.generation_low;
     records.append(nb::make_tuple(head.position, head.outcome, generation,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import entrepot
 from entrepot.errors import EntrepotError, InvalidArgument
 from entrepot.first_rows import first_rows
+from entrepot.safe_reads import reason_not_to_show
 
 if TYPE_CHECKING:
     from entrepot import Store
@@ -15,16 +16,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 500
 MAX_COLUMNS = 100
 MAX_CELL = 200  # characters
-MAX_COPIED = 64 << 20  # bytes of a value that reading copies: plain Python data, frames with Python objects
 _BYTES_SHOWN = 512
-_SHOWN = ("arrow.", "numpy.", "pandas.", "polars.", "python.", "entrepot.blob")  # others run code of their packages
-_VIEWED = (
-    "arrow.",
-    "numpy.",
-    "python.bytes",
-    "entrepot.blob",
-    "polars.",
-)  # codecs whose values are read without copies
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_CELL
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 20
@@ -64,10 +56,8 @@ def preview(store: Store, oid: str, rows: int, *, load: bool = False) -> dict[st
     if info.collection is not None:
         text = f"a collection of {info.collection['members']} members, which are objects of their own"
         return {"kind": "text", "text": text, "note": ""}
-    if not info.type.startswith(_SHOWN):
-        return _nothing(f"there is no preview of {info.type or 'this type'}; pickled values are never opened here")
-    if info.nbytes > MAX_COPIED and not info.type.startswith(_VIEWED):
-        return _nothing(f"{info.nbytes} bytes of {info.type} would be copied to be shown")
+    if reason := reason_not_to_show(info.type, info.nbytes):
+        return _nothing(reason)
     try:
         value = store.get(oid, remote=False)
     except EntrepotError as error:

@@ -59,13 +59,14 @@ def size_option(text: str) -> str:
     return text
 
 
-def connect(arguments: argparse.Namespace, *, create_session: bool = False) -> Store:
+def connect(arguments: argparse.Namespace, *, create_session: bool = False, allow_pickle: bool | None = None) -> Store:
     """Connect to the store; never start one.
 
     Args:
         arguments: with ``address``, and ``session`` and ``scope`` if the subcommand has them.
         create_session: whether to create the session if it does not exist, as commands that write do. A durable one
             may exist in its durable tier only, so it is opened in any case.
+        allow_pickle: as ``entrepot.connect``.
 
     Raises:
         StoreUnavailable: no store listens at the address.
@@ -89,7 +90,9 @@ def connect(arguments: argparse.Namespace, *, create_session: bool = False) -> S
     if settings.session and settings.durable is None and not create_session:
         with connection.connect(settings.address, session="", scope="default", durable=False) as store:
             _check_session(store, settings.scope, settings.session)
-    return connection.connect(settings.address, session=settings.session, scope=settings.scope)
+    return connection.connect(
+        settings.address, session=settings.session, scope=settings.scope, allow_pickle=allow_pickle
+    )
 
 
 def connect_for_inspection(address: str | None) -> Store:

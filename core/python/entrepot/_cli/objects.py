@@ -25,6 +25,7 @@ from entrepot._cli.common import (
 )
 from entrepot._cli.heads import format_head, head_of
 from entrepot._cli.lost import lost_label, missing_error
+from entrepot._cli.object_summary import payload_bytes, summary_of, type_label
 from entrepot._cli.styles import style_labels
 from entrepot._client.queries import session_records
 from entrepot._codecs.plasma_objects import PlasmaObject
@@ -35,7 +36,6 @@ from entrepot.phrases import count_of, session_phrase
 
 if TYPE_CHECKING:
     from entrepot._cli.common import SubParsers
-    from entrepot._client.info import ObjectInfo
     from entrepot._store.store import Store
 
 
@@ -162,7 +162,7 @@ def run_ls(arguments: argparse.Namespace) -> int:
     if arguments.physical:
         complete = many_sessions and arguments.scope is None and arguments.pattern == "*"
         report = physical.physical_report(objects, status, complete=complete)
-        labels = [_type_label(info) for info in objects]
+        labels = [type_label(info) for info in objects]
         print(json.dumps(report, indent=2) if arguments.json else physical.format_physical(report, labels))
         return 0
     if arguments.json:
@@ -172,8 +172,8 @@ def run_ls(arguments: argparse.Namespace) -> int:
     rows = [
         [
             str(info.id),
-            human_bytes(_payload_bytes(info)),
-            _type_label(info),
+            human_bytes(payload_bytes(info)),
+            type_label(info),
             age(info.created),
             info.state,
             *([lost_label(info)] if marked else []),
@@ -229,18 +229,21 @@ def run_sets(arguments: argparse.Namespace) -> int:
 
 def run_info(arguments: argparse.Namespace) -> int:
     """``entrepot info``."""
-    with connect(arguments) as store:
+    with connect(arguments, allow_pickle=False) as store:
         oid = resolve_object(store, arguments.object)
         try:
-            info = to_json_value(store.info(oid))
+            described = store.info(oid)
         except ObjectNotFound as error:
             raise missing_error(store, oid, error) from error
+        summary = [] if arguments.json else summary_of(store, described)
+    info = to_json_value(described)
     if arguments.json:
         print(json.dumps(info, indent=2))
         return 0
     info["created"] = datetime.fromtimestamp(info["created"]).astimezone().isoformat(timespec="seconds")
     width = max(len(key) for key in info)
-    lines: list[str] = []
+    lines = [f"{label.ljust(width)}  {text}" for label, text in summary]
+    lines.append("")
     for key, value in info.items():
         label = "recomputed" if key == "made_again" else key  # made_again is its former name
         text = printable_json(value) if isinstance(value, (list, dict)) else printable(str(value))
@@ -300,18 +303,6 @@ def run_rm(arguments: argparse.Namespace) -> int:
     if missing:
         raise ObjectNotFound(f"not found, so not deleted: {', '.join(missing)}")
     return 0
-
-
-def _payload_bytes(info: ObjectInfo) -> int:
-    return info.nbytes if info.collection is None else int(info.collection["nbytes"])
-
-
-def _type_label(info: ObjectInfo) -> str:
-    if info.collection is not None:
-        return f"collection of {info.collection['members']} {info.collection['type']}".rstrip()
-    if info.member_of is not None:
-        return f"{info.type}, {info.member_of['name']}[{info.member_of['index']}]"
-    return info.type
 
 
 def _read_value(name: str, kind: str) -> Any:
