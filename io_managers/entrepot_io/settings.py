@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from entrepot._daemon.units import parse_duration, parse_size
-from entrepot.codec import COPY_MODES, CopyMode, ObjectStrings
+from entrepot.codec import COPY_MODES, OBJECT_STRINGS, CopyMode, ObjectStrings
 from entrepot.errors import InvalidArgument
 
 from entrepot_io.inline_policy import DEFAULT_INLINE_BELOW
@@ -120,9 +120,9 @@ def object_strings_setting(value: str | None) -> ObjectStrings | None:
     Raises:
         InvalidArgument: there is no such form.
     """
-    if value is None or value == "object" or value == "arrow":
+    if value is None or value in OBJECT_STRINGS:
         return value
-    raise InvalidArgument(f"object_strings must be 'object' or 'arrow', not {value!r}")
+    raise InvalidArgument(f"object_strings must be {' or '.join(map(repr, OBJECT_STRINGS))}, not {value!r}")
 
 
 def reserve_setting(value: str | float | None) -> str | int | None:
