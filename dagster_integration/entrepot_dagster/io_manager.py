@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
@@ -125,6 +126,7 @@ class EntrepotIOManager(ConfigurableIOManager):
             PolicyError: the policy is invalid or, before a run's first step, its targets are not writable.
             StoreUnavailable: ``allocate`` is set to True, and the store cannot be reached.
         """
+        import_module("entrepot_dagster.stored_values")  # while the step is set up, not while it passes its first value
         self._instance = context.instance
         self._step_policy = None
         settings = self._settings()
@@ -273,7 +275,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         self._step_reservations.begin(context, settings, settings.scope or default_scope(self._instance))
 
     def _stored_values(self, settings: Settings) -> StoredValues:
-        # Imported late: code servers, daemons and runs' own processes load definitions, and read and write nothing.
+        # Imported late: code servers, daemons and runs' own processes load definitions, and set up no resources.
         from entrepot_dagster.stored_values import StoredValues
 
         return StoredValues(settings, self._instance, self._get_step_policy())
