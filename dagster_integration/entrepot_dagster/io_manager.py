@@ -7,7 +7,8 @@ key, or one table if it is annotated as one, and one with no partitions is ``Non
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
@@ -16,42 +17,25 @@ from dagster import (
     EnvVar,
     InitResourceContext,
     InputContext,
-    MetadataValue,
     OutputContext,
 )
-from entrepot.errors import InvalidArgument, ObjectNotFound
-from entrepot_io.connections import make_values_in_store, session_store
-from entrepot_io.reference import Reference
-from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
-from entrepot_io.settings import Settings, copy_mode, reserve_setting, resolve, switch
-from entrepot_io.usage_hints import parse_usage_hints
-from entrepot_io.values import delete_by_key, get_by_key, key_exists, prefetch_values, put_value
+from entrepot.errors import InvalidArgument
+from entrepot_io.sessions import parse_ttl
+from entrepot_io.settings import Settings, copy_mode, object_strings_setting, reserve_setting, resolve, switch
 from pydantic import Field, PrivateAttr
 
-from entrepot_dagster.compat.steps import covers_range
-from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.step_reservations import StepReservations
-from entrepot_dagster.traced_runs import traced_in_run
 from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
-from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.input_metadata import report_copies
-from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
+from entrepot_dagster.values.keys import default_scope
 from entrepot_dagster.values.lazy_outputs import collected
-from entrepot_dagster.values.output_metadata import (
-    memory_metadata,
-    partitions_metadata,
-    reference_metadata,
-    table_metadata,
-)
-from entrepot_dagster.values.partition_outputs import check_partitions, of_only_partition
-from entrepot_dagster.values.read_only_advice import add_read_only_advice
-from entrepot_dagster.values.reference_log import recorded_asset, recorded_output
-from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, in_order, input_type
+from entrepot_dagster.values.partition_outputs import of_only_partition
+from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, input_type
 
 if TYPE_CHECKING:
     from entrepot_dagster.policy.policy_runtime import PolicyBinding, StepPolicy
+    from entrepot_dagster.stored_values import StoredValues
 
-LOCALITY_SET = "entrepot/locality_set"
 POLICY_VARIABLE = "ENTREPOT_POLICY"
 
 
@@ -74,6 +58,12 @@ class EntrepotIOManager(ConfigurableIOManager):
     scope: str | None = Field(default=None, description="Name of this deployment; unset: the instance's storage ID.")
     copy_mode: str | None = Field(
         default=None, alias="copy", description="Copy mode for reading inputs: never (read-only), on_write or always."
+    )
+    object_strings: str | None = Field(
+        default=None,
+        description="What pandas columns of Python's strings are read as: object (as they were put), or arrow, which "
+        "reads them as pandas' str without making a Python object of each value; unset: ENTREPOT_OBJECT_STRINGS, "
+        "else object.",
     )
     # A number or a string such as "24h", and below a boolean or an EnvVar; Dagster's configuration has no such types.
     session_ttl_seconds: Any = Field(
@@ -116,6 +106,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         read_deferred(data, "session_ttl_seconds", "allocate")
         super().__init__(**data)
         copy_mode(unless_deferred(self.copy_mode))
+        object_strings_setting(unless_deferred(self.object_strings))
         parse_ttl(unless_deferred(self.session_ttl_seconds))
         switch("allocate", unless_deferred(self.allocate))
         reserve_setting(unless_deferred(self.reserve))
@@ -135,10 +126,13 @@ class EntrepotIOManager(ConfigurableIOManager):
             PolicyError: the policy is invalid or, before a run's first step, its targets are not writable.
             StoreUnavailable: ``allocate`` is set to True, and the store cannot be reached.
         """
+        import_module("entrepot_dagster.stored_values")  # while the step is set up, not while it passes its first value
         self._instance = context.instance
         self._step_policy = None
         settings = self._settings()
         if settings.allocate is not False:
+            from entrepot_io.connections import make_values_in_store
+
             scope = settings.scope or default_scope(self._instance)
             make_values_in_store(settings.address, scope, required=settings.allocate is True)
         binding = self.policy_binding()
@@ -173,58 +167,11 @@ class EntrepotIOManager(ConfigurableIOManager):
         obj = of_only_partition(context, collected(context, obj))
         settings = self._settings()
         self._reserve(context, settings)
-        if settings.scope is not None and context.has_asset_key:
-            register_deployment(self._instance, session_store(settings.address, settings.scope, SCOPE_SESSION, None))
-        is_partition = context.has_asset_key and context.has_asset_partitions
-        if is_partition and len(context.asset_partition_keys) > 1:
-            metadata: dict[str, Any] = self._write_partitions(context, obj, settings)
-        else:
-            reference, policy_metadata = self._write(context, self._keys_of_output(context)[0], obj, settings)
-            metadata = {
-                **reference_metadata(reference),
-                **memory_metadata([reference], settings.address),
-                **table_metadata(obj, self.preview_rows, is_partition=is_partition),
-                **policy_metadata,
-            }
-        metadata |= self.get_metadata(context, obj)
+        values = self._stored_values(settings)
+        metadata = {**values.write(context, obj, self.preview_rows), **self.get_metadata(context, obj)}
         own = context.output_metadata or {}  # what the step itself says takes precedence
         context.add_output_metadata({name: entry for name, entry in metadata.items() if name not in own})
-        if settings.scope is None:  # one set by the user may be shared by instances that do not know each other's runs
-            sweep(
-                self._instance,
-                settings.address,
-                lambda: session_store(settings.address, self._scope(settings), SCOPE_SESSION, settings.session_ttl),
-            )
-
-    def _write(
-        self, context: OutputContext, output_key: OutputKey, obj: Any, settings: Settings
-    ) -> tuple[Reference, Mapping[str, MetadataValue[Any]]]:
-        locality_set = parse_usage_hints((context.definition_metadata or {}).get(LOCALITY_SET))
-
-        def put() -> Reference:
-            with traced_in_run(context, settings, self._scope(settings)):
-                return put_value(self._store(output_key, settings), output_key.key, obj, usage_hints=locality_set)
-
-        step_policy = self._get_step_policy()
-        if step_policy is None:
-            return put(), {}
-        return step_policy.write(context, output_key, lambda: self._store(output_key, settings), put)
-
-    def _write_partitions(self, context: OutputContext, obj: Any, settings: Settings) -> dict[str, MetadataValue[Any]]:
-        """Write one output with several partitions, as a backfill in a single run has it: a dictionary of them."""
-        partitions = context.asset_partition_keys
-        check_partitions(context.asset_key.to_user_string(), partitions, obj, has_policy=self._has_policy())
-        references = {
-            partition: self._write(
-                context, self._key_of_asset(context.asset_key.path, partition), obj[partition], settings
-            )[0]
-            for partition in partitions
-        }
-        return {
-            **partitions_metadata(references),
-            **memory_metadata(references.values(), settings.address),
-            **table_metadata(obj[partitions[0]], self.preview_rows, is_partition=True, with_rows=False),
-        }
+        values.sweep()
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input, in the form that its annotation asks for, whatever was stored.
@@ -265,46 +212,10 @@ class EntrepotIOManager(ConfigurableIOManager):
         return input_type(annotation_of(context), context.definition_metadata, self.type_handlers())
 
     def _load(self, context: InputContext, wanted: InputType, *, none_if_missing: bool, allow_missing: bool) -> Any:
-        self._reserve(context, self._settings())
-        if not context.has_asset_key:
-            return wanted.of(self._load_output(context))
-        if not context.has_asset_partitions:
-            try:
-                return wanted.of(self._read(context, *self._find_asset(context, None), lambda: None))
-            except ObjectNotFound:
-                if not none_if_missing:
-                    raise
-                return None
-        return self._load_partitions(context, wanted, none_if_missing=none_if_missing, allow_missing=allow_missing)
-
-    def _load_partitions(
-        self, context: InputContext, wanted: InputType, *, none_if_missing: bool, allow_missing: bool
-    ) -> Any:
-        partitions = in_order(context.asset_partition_keys, context.asset_partitions_def, self._instance)
-        if not partitions:
-            return wanted.of_no_partition()
-        loaded: dict[str, Any] = {}
-        assets = {partition: self._find_asset(context, partition) for partition in partitions}
-        # All of them come from other hosts at once, and not one after the other.
-        recorded = [reference for _, reference in assets.values() if reference is not None]
-        prefetch_values(recorded, address=self._settings().address)
-        for partition in partitions:
-            try:
-                loaded[partition] = self._read(context, *assets[partition], lambda: None)
-            except ObjectNotFound:
-                if none_if_missing and len(partitions) == 1:
-                    return None
-                if not allow_missing:
-                    raise
-                context.log.warning(
-                    f"Partition {partition!r} of {context.asset_key.to_user_string()} was never written; skipping it "
-                    "because the input has allow_missing_partitions, or is annotated with Optional values"
-                )
-        if len(partitions) > 1:
-            return wanted.of_partitions(loaded)
-        if not loaded:
-            return wanted.of_no_partition()
-        return wanted.of_only_partition(partitions[0], loaded[partitions[0]], in_range=covers_range(context))
+        settings = self._settings()
+        self._reserve(context, settings)
+        values = self._stored_values(settings)
+        return values.read(context, wanted, none_if_missing=none_if_missing, allow_missing=allow_missing)
 
     # --- for subclasses
 
@@ -322,8 +233,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         Raises:
             StoreUnavailable: the store cannot be reached.
         """
-        settings = self._settings()
-        return all(key_exists(self._store(each, settings), each.key) for each in self._keys_of_output(context))
+        return self._stored_values(self._settings()).has(context)
 
     def delete(self, context: OutputContext) -> bool:
         """Delete an output, or all of its partitions, from the store; return whether anything was there.
@@ -333,64 +243,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         Raises:
             StoreUnavailable: the store cannot be reached.
         """
-        settings = self._settings()
-        deleted = [delete_by_key(self._store(each, settings), each.key) for each in self._keys_of_output(context)]
-        return any(deleted)
-
-    def _keys_of_output(self, context: OutputContext) -> list[OutputKey]:
-        if not context.has_asset_key:
-            return [key_of_output(context.get_identifier())]
-        partitions: Sequence[str | None] = context.asset_partition_keys if context.has_asset_partitions else [None]
-        return [self._key_of_asset(context.asset_key.path, partition) for partition in partitions]
-
-    def _key_of_asset(self, path: Sequence[str], partition: str | None) -> OutputKey:
-        return key_of_asset(self._instance, path, partition, explicit_scope=self._settings().scope is not None)
-
-    def _find_asset(self, context: InputContext, partition: str | None) -> tuple[OutputKey, Reference | None]:
-        output_key = self._key_of_asset(context.asset_key.path, partition)
-        recorded = None
-        if self._instance is not None:
-            recorded = recorded_asset(self._instance, context.asset_key, partition)
-            if recorded is not None and recorded.key != output_key.key:
-                recorded = None
-        return output_key, recorded
-
-    def _load_output(self, context: InputContext) -> Any:
-        identifier = context.get_identifier()
-        output_key = key_of_output(identifier)
-
-        def find() -> Reference | None:
-            return None if self._instance is None else recorded_output(self._instance, identifier[0], output_key.key)
-
-        return self._read(context, output_key, None, find)
-
-    def _read(
-        self,
-        context: InputContext,
-        output_key: OutputKey,
-        recorded: Reference | None,
-        find: Callable[[], Reference | None],
-    ) -> Any:
-        settings = self._settings()
-        if settings.copy == "never":
-            add_read_only_advice(context)
-
-        def get(expected_reference: Reference | None) -> Any:
-            with traced_in_run(context, settings, self._scope(settings)):
-                return get_by_key(
-                    self._store(output_key, settings), output_key.key, copy=settings.copy, recorded=expected_reference
-                )
-
-        step_policy = self._get_step_policy()
-        if step_policy is not None:
-            return step_policy.read(context, output_key, recorded, find, get)
-        try:
-            return get(recorded)
-        except ObjectNotFound:
-            reference = find()
-            if reference is None:
-                raise
-            return get(reference)  # with the reference, the error says what was lost and where
+        return self._stored_values(self._settings()).delete(context)
 
     def _has_policy(self) -> bool:
         return self.policy is not None or bool(os.environ.get(POLICY_VARIABLE))
@@ -412,16 +265,17 @@ class EntrepotIOManager(ConfigurableIOManager):
             scope=self.scope,
             session_ttl=self.session_ttl_seconds,
             copy=self.copy_mode,
+            object_strings=self.object_strings,
             allocate=self.allocate,
             reserve=self.reserve,
             reserve_timeout=self.reserve_timeout,
         )
 
     def _reserve(self, context: InputContext | OutputContext, settings: Settings) -> None:
-        self._step_reservations.begin(context, settings, self._scope(settings))
+        self._step_reservations.begin(context, settings, settings.scope or default_scope(self._instance))
 
-    def _store(self, output_key: OutputKey, settings: Settings) -> Any:
-        return session_store(settings.address, self._scope(settings), output_key.session, settings.session_ttl)
+    def _stored_values(self, settings: Settings) -> StoredValues:
+        # Imported late: code servers, daemons and runs' own processes load definitions, and set up no resources.
+        from entrepot_dagster.stored_values import StoredValues
 
-    def _scope(self, settings: Settings) -> str:
-        return settings.scope or default_scope(self._instance)
+        return StoredValues(settings, self._instance, self._get_step_policy())

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from entrepot import garbage
 from entrepot.errors import EntrepotError
 
 from entrepot_dagster.ended_runs import finished_sessions
@@ -61,6 +60,8 @@ def remove_deleted(instance: DagsterInstance, store: Store) -> list[str]:
     Raises:
         EntrepotError: the store cannot be reached.
     """
+    from entrepot import garbage  # not in a process that reads only
+
     unused = garbage.unused_sessions(store, store.scope)
     used_before = time.time_ns() - int(SWEEP_SECONDS * 1e9)
     idle = (name for name, last_used in unused.items() if last_used <= used_before)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import DagsterEvent, DagsterEventType
 from entrepot_io.settings import Settings, reserve_setting
-from entrepot_io.task_reservations import TaskReservation, begin_task
 
 from entrepot_dagster.compat.steps import executing_step
 from entrepot_dagster.values.read_only_advice import EVENT_ATTRIBUTE
 
 if TYPE_CHECKING:
     from dagster import InputContext, OutputContext, StepExecutionContext
+    from entrepot_io.task_reservations import TaskReservation
 
 RESERVE_TAG = "entrepot/reserve"
 _ENDS = (DagsterEventType.STEP_SUCCESS, DagsterEventType.STEP_FAILURE, DagsterEventType.STEP_UP_FOR_RETRY)
@@ -54,6 +54,8 @@ class StepReservations:
         settings = _settings_of(step, settings)
         if settings.reserve is None:
             return
+        from entrepot_io.task_reservations import begin_task  # not where nothing is reserved
+
         self._reservation = begin_task(settings, scope, step.job_name, _task_name(step))
         if self._reservation is not None:
             context.log.addHandler(_EndOfStep(self, attempt))

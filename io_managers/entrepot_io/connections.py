@@ -24,6 +24,7 @@ from entrepot_io.sessions import DEFAULT_TTL_SECONDS, SCOPE_SESSION
 
 if TYPE_CHECKING:
     from entrepot import Allocating, Durable, Store
+    from entrepot.codec import ObjectStrings
 
 ANSWER_SECONDS = 1.0  # how long a task that may need no store waits for one that does not answer
 
@@ -48,7 +49,7 @@ class _ValueMemory:
 
 
 _lock = threading.Lock()
-# Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, ENTREPOT_OBJECT_STRINGS, storage options.
+# Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, what text is read as, storage options.
 _stores: dict[tuple[str | None, str, PickleRule, str | None, str | None, str], Store] = {}
 _allocating: _ValueMemory | None = None  # guarded by _lock
 # Sessions that a reader of many values keeps open, by address, scope and session; guarded by _lock.
@@ -92,13 +93,20 @@ def durable_tier(storage_options: Mapping[str, Any] | None) -> Durable | None:
     return entrepot.Durable(url, mode, storage_options=storage_options)
 
 
-def scope_store(address: str | None, scope: str, storage_options: Mapping[str, Any] | None = None) -> Store:
+def scope_store(
+    address: str | None,
+    scope: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    object_strings: ObjectStrings | None = None,
+) -> Store:
     """The scope's own session, in the current store; its contents outlive runs.
 
     Args:
         address: of the store; ``None`` for the one that ``entrepot.connect`` finds.
         scope: the deployment.
         storage_options: for the durable tier (:func:`durable_tier`); ``None``: what its driver finds by itself.
+        object_strings: what pandas columns of Python's strings are read as; ``None``: as ``entrepot.connect`` finds it.
 
     Raises:
         InvalidArgument: there are options, but no durable tier for them.
@@ -114,13 +122,13 @@ def scope_store(address: str | None, scope: str, storage_options: Mapping[str, A
         scope,
         pickle_rule,
         environment("ENTREPOT_ALLOW_PICKLE"),
-        environment("ENTREPOT_OBJECT_STRINGS"),
+        object_strings or environment("ENTREPOT_OBJECT_STRINGS"),
         repr(sorted(storage_options.items())) if storage_options else "",
     )
     with _lock:
         store = _stores.get(key)
         if store is None or store.closed:
-            store = _connect(address, scope, SCOPE_SESSION, pickle_rule, durable_tier(storage_options))
+            store = _connect(address, scope, SCOPE_SESSION, pickle_rule, durable_tier(storage_options), object_strings)
             _stores[key] = store
             return store
     raw_objects.ensure_connected(store)
@@ -133,21 +141,23 @@ def session_store(
     session: str,
     ttl: float | None,
     storage_options: Mapping[str, Any] | None = None,
+    *,
+    object_strings: ObjectStrings | None = None,
 ) -> Store:
     """A session of a scope, created if missing, with a time to live.
 
     Args:
-        address, scope, storage_options: as for :func:`scope_store`.
+        address, scope, storage_options, object_strings: as for :func:`scope_store`.
         session: its name; empty for the scope's own session, which never expires.
         ttl: seconds that the session lives after its last use; ``None`` for the store's default.
 
     Raises:
         StoreUnavailable: nothing answers at that address.
     """
-    store = scope_store(address, scope, storage_options)
+    store = scope_store(address, scope, storage_options, object_strings=object_strings)
     if session == SCOPE_SESSION:
         return store
-    if ttl is None and (held := _held_session(store, address, scope, session)) is not None:
+    if ttl is None and object_strings is None and (held := _held_session(store, address, scope, session)) is not None:
         return held
     # Equal to the store's own default; setting a TTL explicitly costs a lookup of all sessions.
     return store.session(session, ttl=None if ttl == DEFAULT_TTL_SECONDS else ttl)
@@ -195,6 +205,7 @@ def _connect(
     session: str,
     pickle_rule: PickleRule,
     durable: Durable | Literal[False] | None = None,
+    object_strings: ObjectStrings | None = None,
 ) -> Store:
     import entrepot
 
@@ -205,6 +216,7 @@ def _connect(
         durable=durable,
         allow_pickle=pickle_rule[0],
         pickled_classes=pickle_rule[1],
+        object_strings=object_strings,
     )
 
 

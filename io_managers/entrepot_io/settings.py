@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from entrepot._daemon.units import parse_duration, parse_size
-from entrepot.codec import COPY_MODES, CopyMode
+from entrepot.codec import COPY_MODES, OBJECT_STRINGS, CopyMode, ObjectStrings
 from entrepot.errors import InvalidArgument
 
 from entrepot_io.inline_policy import DEFAULT_INLINE_BELOW
@@ -37,6 +37,8 @@ class Settings:
         reserve: what a task reserves in the store before it runs: bytes, ``"measured"`` (what it stored in earlier
             runs), or ``None``: nothing (``"off"``, the default). ``ENTREPOT_RESERVE``.
         reserve_timeout: seconds that a task waits for that; default 10 min. ``ENTREPOT_RESERVE_TIMEOUT``.
+        object_strings: what pandas columns of Python's strings are read as: ``"object"`` or ``"arrow"``; ``None``, the
+            default: as ``entrepot.connect`` finds it. ``ENTREPOT_OBJECT_STRINGS``.
     """
 
     address: str | None
@@ -47,6 +49,7 @@ class Settings:
     allocate: bool | None = None
     reserve: str | int | None = None
     reserve_timeout: float = DEFAULT_RESERVE_SECONDS
+    object_strings: ObjectStrings | None = None
 
 
 def resolve(
@@ -59,13 +62,14 @@ def resolve(
     allocate: bool | str | None = None,
     reserve: str | int | None = None,
     reserve_timeout: float | str | None = None,
+    object_strings: str | None = None,
     lookup_option: Callable[[str], str | None] | None = None,
 ) -> Settings:
     """Resolve all settings.
 
     Args:
-        address, scope, session_ttl, copy, inline_below, allocate, reserve, reserve_timeout: the user's arguments;
-            ``None`` falls through to the next source.
+        address, scope, session_ttl, copy, inline_below, allocate, reserve, reserve_timeout, object_strings: the user's
+            arguments; ``None`` falls through to the next source.
         lookup_option: looks up an option in the orchestrator's configuration, by the attribute's name.
 
     Raises:
@@ -93,6 +97,7 @@ def resolve(
         allocate=optional_switch("allocate", find("allocate", allocate)),
         reserve=reserve_setting(find("reserve", reserve)),
         reserve_timeout=_seconds("reserve_timeout", find("reserve_timeout", reserve_timeout)),
+        object_strings=object_strings_setting(text("object_strings", object_strings)),
     )
 
 
@@ -107,6 +112,17 @@ def copy_mode(value: str | None) -> CopyMode:
     if value not in COPY_MODES:
         raise InvalidArgument(f"copy must be one of {', '.join(map(repr, COPY_MODES))}, not {value!r}")
     return value
+
+
+def object_strings_setting(value: str | None) -> ObjectStrings | None:
+    """Validate what columns of Python's strings are read as; ``None``: it is not set.
+
+    Raises:
+        InvalidArgument: there is no such form.
+    """
+    if value is None or value in OBJECT_STRINGS:
+        return value
+    raise InvalidArgument(f"object_strings must be {' or '.join(map(repr, OBJECT_STRINGS))}, not {value!r}")
 
 
 def reserve_setting(value: str | float | None) -> str | int | None:

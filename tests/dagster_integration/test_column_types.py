@@ -15,9 +15,11 @@ from dagster import (
     AssetExecutionContext,
     AssetIn,
     AssetKey,
+    DagsterEventType,
     DagsterInstance,
     DailyPartitionsDefinition,
     Definitions,
+    EnvVar,
     MultiPartitionKey,
     MultiPartitionsDefinition,
     StaticPartitionsDefinition,
@@ -211,3 +213,46 @@ def test_one_dimension_of_two_is_one_table(instance: DagsterInstance) -> None:
     assert result.output_for_node("regions_of_a_day") == [(days[1], "eu"), (days[1], "us")]
     result = materialize([cells, all_cells], selection=[all_cells], instance=instance, resources=IO)
     assert result.output_for_node("all_cells") == [f"{day}|{region}: 1" for day in days for region in ("eu", "us")]
+
+
+def test_text_of_python_objects_in_the_form_that_each_io_manager_sets(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment is for IO managers that do not set it; several in one process do not mix."""
+    text = [f"value {number}" for number in range(20_000)]  # too many for a record
+
+    @asset(io_manager_key="as_put")
+    def stored() -> pd.DataFrame:
+        return pd.DataFrame({"text": pd.Series(text, dtype=object)})
+
+    @asset(ins={"stored": AssetIn(input_manager_key="as_arrow")})
+    def as_arrow(stored: pd.DataFrame) -> str:
+        assert isinstance(stored["text"].dtype, pd.StringDtype)
+        return ",".join(stored["text"])
+
+    @asset(ins={"stored": AssetIn(input_manager_key="as_put")})
+    def as_put(stored: pd.DataFrame) -> str:
+        assert stored["text"].dtype == object
+        return ",".join(stored["text"])
+
+    @asset(ins={"stored": AssetIn(input_manager_key="of_environment")})
+    def of_environment(stored: pd.DataFrame) -> str:
+        return str(stored["text"].dtype)
+
+    monkeypatch.setenv("OF_THE_TEST", "arrow")
+    monkeypatch.setenv("ENTREPOT_OBJECT_STRINGS", "arrow")
+    resources = {
+        **IO,
+        "as_put": EntrepotIOManager(object_strings="object"),
+        "as_arrow": EntrepotIOManager(object_strings=EnvVar("OF_THE_TEST")),
+        "of_environment": EntrepotIOManager(),
+    }
+    run = materialize([stored, as_arrow, as_put, of_environment], resources=resources, instance=instance)
+    assert run.output_for_node("as_arrow") == run.output_for_node("as_put") == ",".join(text)
+    assert run.output_for_node("of_environment") != "object"
+    (loaded,) = [
+        event.event_specific_data
+        for event in run.all_events
+        if event.event_type is DagsterEventType.LOADED_INPUT and event.step_key == "as_arrow"
+    ]
+    assert getattr(loaded, "metadata", {})["entrepot/copied_bytes"].value == 0

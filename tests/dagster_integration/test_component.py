@@ -53,6 +53,7 @@ def test_every_setting_reaches_its_resource(tmp_path: Path) -> None:
         "address": "unix:///x.sock",
         "scope": "sales",
         "copy_mode": "on_write",
+        "object_strings": "arrow",
         "allocate": True,
         "reserve": "1GiB",
         "reserve_timeout": "5min",

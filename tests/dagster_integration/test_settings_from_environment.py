@@ -34,6 +34,7 @@ def refusal(resource: Any) -> str:
         ("address", "unix:///somewhere.sock", "address", "unix:///somewhere.sock"),
         ("scope", "mine", "scope", "mine"),
         ("copy", "on_write", "copy", "on_write"),
+        ("object_strings", "arrow", "object_strings", "arrow"),
         ("session_ttl_seconds", "2h", "session_ttl", 7200.0),
         ("allocate", "true", "allocate", True),
         ("allocate", "no", "allocate", False),
@@ -60,8 +61,8 @@ def test_numbers_and_the_policy_of_the_io_manager(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_field_of_the_io_manager_is_tried_above() -> None:
-    tried = {"address", "scope", "copy_mode", "session_ttl_seconds", "allocate", "reserve", "reserve_timeout"}
-    assert set(EntrepotIOManager.model_fields) == tried | {"preview_rows", "policy"}
+    tried = {"address", "scope", "copy_mode", "object_strings", "session_ttl_seconds", "allocate", "reserve"}
+    assert set(EntrepotIOManager.model_fields) == tried | {"reserve_timeout", "preview_rows", "policy"}
     assert set(EntrepotResource.model_fields) == {"address", "scope", "session", "session_ttl"}
     assert set(TieredIOManager.model_fields) == {"store", "durable", "background"}
 
@@ -105,6 +106,8 @@ def test_a_variable_that_is_not_set_is_named(field: str, monkeypatch: pytest.Mon
 def test_values_are_checked_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidArgument, match="allocate must be true or false, not 'perhaps'"):
         EntrepotIOManager(allocate="perhaps")
+    with pytest.raises(InvalidArgument, match="object_strings must be 'object' or 'arrow', not 'polars'"):
+        EntrepotIOManager(object_strings="polars")
     with pytest.raises(InvalidArgument, match="background must be true or false, not 'perhaps'"):
         TieredIOManager(store=EntrepotIOManager(), durable=FilesystemIOManager(), background="perhaps")
     with pytest.raises(ValidationError, match="preview_rows"):

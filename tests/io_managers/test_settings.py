@@ -22,6 +22,18 @@ def test_allocate_may_be_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve(lookup_option={"allocate": "true"}.get).allocate is True
 
 
+def test_what_text_is_read_as_may_be_left_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENTREPOT_OBJECT_STRINGS", raising=False)
+    assert resolve().object_strings is None
+    assert resolve(lookup_option={"object_strings": "arrow"}.get).object_strings == "arrow"
+    monkeypatch.setenv("ENTREPOT_OBJECT_STRINGS", "arrow")
+    assert resolve().object_strings == "arrow"
+    assert resolve(object_strings="object").object_strings == "object"
+    monkeypatch.setenv("ENTREPOT_OBJECT_STRINGS", "polars")
+    with pytest.raises(InvalidArgument, match="object_strings must be 'object' or 'arrow', not 'polars'"):
+        resolve()
+
+
 def test_a_mistyped_switch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_ALLOCATE", "ture")
     with pytest.raises(InvalidArgument, match="allocate must be true or false, not 'ture'"):

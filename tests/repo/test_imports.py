@@ -78,6 +78,23 @@ def test_importing_loads_nothing_heavy(package: str) -> None:
     assert [name for name in _loaded_by(f"import {package}") if name in HEAVY] == []
 
 
+def test_definitions_of_dagster_load_no_client_of_the_store() -> None:
+    """Code servers, Dagster's daemon and the processes of runs load definitions, and read and write nothing."""
+    code = (
+        "import sys\n"
+        "from dagster import Definitions, asset\n"
+        "from entrepot_dagster import EntrepotIOManager\n"
+        "manager = EntrepotIOManager(copy='on_write', reserve='measured', object_strings='arrow')\n"
+        "defs = Definitions(assets=[asset(lambda: 1, name='numbers')], resources={'io_manager': manager})\n"
+        "defs.resolve_asset_graph()\n"
+        "unneeded = ['entrepot._core', 'entrepot.raw_objects', 'entrepot_io.values', 'entrepot_policy']\n"
+        "assert not {*unneeded} & {*sys.modules}, sorted({*unneeded} & {*sys.modules})\n"
+        "import entrepot_dagster.stored_values\n"
+        "assert {*unneeded} - {*sys.modules} == {'entrepot_policy'}"
+    )
+    assert {name for name in _loaded_by(code) if name in HEAVY} <= {"dagster", "pydantic", "yaml"}
+
+
 def test_every_public_name_of_the_operator_is_placements_own() -> None:
     import entrepot_operator
     import entrepot_operator.placement

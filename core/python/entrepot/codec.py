@@ -51,6 +51,7 @@ CopyMode = Literal["never", "on_write", "always"]
 COPY_MODES: tuple[CopyMode, ...] = ("never", "on_write", "always")
 # What columns of text that were put with dtype object are returned as.
 ObjectStrings = Literal["object", "arrow"]
+OBJECT_STRINGS: tuple[ObjectStrings, ...] = ("object", "arrow")
 
 
 class NeverPickled(UnsupportedType):

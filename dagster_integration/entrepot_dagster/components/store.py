@@ -47,6 +47,11 @@ class EntrepotComponent(Component, Model, Resolvable):
     copy_mode: str | None = Field(
         default=None, description="How inputs are read: never (read-only), on_write or always.", examples=["on_write"]
     )
+    object_strings: str | None = Field(
+        default=None,
+        description="What pandas columns of Python's strings are read as: object or arrow.",
+        examples=["arrow"],
+    )
     session_ttl: str | None = Field(
         default=None, description="How long a run's outputs are kept after their last use.", examples=["24h"]
     )
@@ -77,6 +82,7 @@ class EntrepotComponent(Component, Model, Resolvable):
             address=self.address,
             scope=self.scope,
             copy=self.copy_mode,
+            object_strings=self.object_strings,
             session_ttl_seconds=self.session_ttl,
             allocate=self.allocate,
             reserve=self.reserve,

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import TYPE_CHECKING
 
 from dagster import DagsterInstance
-from entrepot import Store
 from entrepot.errors import EntrepotError, ObjectNotFound
 from entrepot_io.values import get_by_key, put_value
 
 from entrepot_dagster.values.keys import deployment_identity
+
+if TYPE_CHECKING:
+    from entrepot import Store
 
 log = logging.getLogger("dagster.entrepot")
 DEPLOYMENTS_KEY = "deployments"

@@ -31,6 +31,7 @@ LEAST_PASSED = 80
 LOOKS_AT_FILES = "looks at files, at their paths, or at the metadata `path`"
 OWN_ERROR = "wants Dagster's error for what cannot be pickled; the store's is UnsupportedType"
 OLD_FILES = "reads files that an old version of Dagster has written"
+ONE_PARTITION = "wants an error of types: an input annotated with a dictionary is one here also of one partition"
 # Also in docs/orchestrators/dagster.md.
 EXPECTED_FAILURES = {
     f"{STORAGE}/test_fs_io_manager.py": {
@@ -48,6 +49,9 @@ EXPECTED_FAILURES = {
         "test_pythonic_fs_io_manager": LOOKS_AT_FILES,
         "test_pythonic_fs_io_manager_runtime_config": LOOKS_AT_FILES,
         "test_io_manager_def": LOOKS_AT_FILES,
+    },
+    "dagster_tests/core_tests/partition_tests/test_partitioned_io_manager.py": {
+        "test_partitioned_io_manager_single_partition_dependency_errors_with_wrong_typing": ONE_PARTITION,
     },
 }
 
