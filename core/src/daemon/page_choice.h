@@ -1,6 +1,7 @@
 // Page choice: huge pages or small ones, for memory that somebody waits for.
 //
-//   huge ──a step of huge pages was slow──▶ small ──a step of small pages was slower still──▶ huge, whatever it takes
+//   huge ──a step of huge pages was slow, and small ones are not known to be slower──▶ small
+//   small ──a step of small pages was slower than the latest of huge ones──▶ huge
 //
 // In a virtual machine, the host takes back what the guest leaves free in large blocks, and needs milliseconds to provide
 // 2 MiB again. Huge pages are such blocks; small pages mostly come from fragments that the host has left alone.
@@ -18,19 +19,11 @@ class PageChoice {
 
   explicit PageChoice(std::uint64_t slow_ns = kSlowNs) : slow_ns_(slow_ns) {}
 
-  [[nodiscard]] bool is_huge() const { return state_ != State::kSmall; }
-
-  void took_huge(std::uint64_t bytes, std::uint64_t ns) {
-    huge_ns_ = per_huge_page(bytes, ns);
-    if (state_ == State::kProbing && huge_ns_ >= slow_ns_) state_ = State::kSmall;
-  }
-  void took_small(std::uint64_t bytes, std::uint64_t ns) {
-    if (state_ == State::kSmall && per_huge_page(bytes, ns) >= huge_ns_) state_ = State::kHuge;
-  }
+  [[nodiscard]] bool is_huge() const { return huge_ns_ <= slow_ns_ || small_ns_ >= huge_ns_; }
+  void took_huge(std::uint64_t bytes, std::uint64_t ns) { huge_ns_ = per_huge_page(bytes, ns); }
+  void took_small(std::uint64_t bytes, std::uint64_t ns) { small_ns_ = per_huge_page(bytes, ns); }
 
  private:
-  enum class State : std::uint8_t { kProbing, kSmall, kHuge };
-
   static std::uint64_t per_huge_page(std::uint64_t bytes, std::uint64_t ns) {
     const std::uint64_t pages = bytes / os::kHugePageBytes;
     return pages == 0 ? 0 : ns / pages;
@@ -38,8 +31,9 @@ class PageChoice {
 
   // Guarded by the thread that fills the memory.
   std::uint64_t slow_ns_;
-  State state_ = State::kProbing;
-  std::uint64_t huge_ns_ = 0;  // of the latest step, for 2 MiB
+  // Of the latest step, for 2 MiB; 0: none yet.
+  std::uint64_t huge_ns_ = 0;
+  std::uint64_t small_ns_ = 0;
 };
 
 }  // namespace entrepot
