@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "base/text.h"
+#include "client/copy.h"
 #include "os/memfd.h"
 #include "shm/layout.h"
 #include "shm/leases.h"
@@ -19,6 +20,8 @@ constexpr std::uint32_t kFirstWaitMs = 100;
 // The rest of a lease for one large value is too small for another, and prevents the daemon from leasing a range of the
 // old length again when that value is gone.
 constexpr std::uint64_t kCrumbBytes = 256U << 10;
+constexpr std::uint64_t kPopulateFromBytes = 1U << 20;
+constexpr std::uint64_t kPopulateStepBytes = 64U << 20;
 
 // The part of a range that can be returned; length 0: none. The rest is returned with its segment.
 UnleaseRequest returnable(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
@@ -28,6 +31,23 @@ UnleaseRequest returnable(std::uint32_t segment, std::uint64_t offset, std::uint
 }
 
 }  // namespace
+
+// A fault for each small page takes longer than the copy: 1 GiB took 0.66 s, and populated before 0.22 s. In large steps,
+// because every step costs: 0.29 s with 32 MiB, 0.39 s with 4 MiB. Where the pages are mapped already, it takes 0.02 s.
+void LeasedRange::fill(const void* from, std::uint64_t bytes) const {
+  const auto* source = static_cast<const std::byte*>(from);
+  const bool populates = memory->kind == MemoryKind::kSmallPages && bytes >= kPopulateFromBytes;
+  const std::uint64_t page = os::page_bytes();
+  const std::uint64_t step = populates ? kPopulateStepBytes : bytes;
+  for (std::uint64_t done = 0; done < bytes; done += step) {
+    const std::uint64_t part = std::min(step, bytes - done);
+    if (populates && offset % page == 0) {
+      // Best effort: what is not populated is faulted in by the copy.
+      static_cast<void>(os::populate_write(data() + done, round_up(part, page)));
+    }
+    copy_payload(data() + done, source + done, part);
+  }
+}
 
 Result<LeasedRange> LeasePool::allocate(std::uint64_t length, std::uint64_t align, std::uint64_t more,
                                         std::uint32_t wait_ms, const Interrupt& interrupt, std::uint64_t answer_ms) {
@@ -172,6 +192,7 @@ Result<std::shared_ptr<WritableSegment>> LeasePool::map_segment(const LeaseReply
   auto memory = std::make_shared<WritableSegment>();
   memory->segment = lease.segment;
   memory->generation = lease.segment_generation;
+  memory->kind = lease.kind;
   ASSIGN_OR_RETURN(memory->mapping,
                    os::Mapping::map(frame.fds[0].get(), 0, lease.segment_bytes, os::Access::kReadWrite, kSegmentAlign));
   RETURN_IF_ERROR(memory->mapping.dont_fork());

@@ -41,7 +41,8 @@ inline constexpr std::uint64_t kMaxLeaseBytes = 64U << 20;
 struct WritableSegment {
   std::uint32_t segment = 0;
   std::uint32_t generation = 0;
-  UniqueFd fd;  // for further mappings of parts of it
+  MemoryKind kind = MemoryKind::kUnknown;  // when it was leased first; small pages may have become huge ones since
+  UniqueFd fd;                             // for further mappings of parts of it
   os::Mapping mapping;
   std::uint64_t in_use = 0;    // ranges in use or returning; guarded by the pool's mutex
   bool was_protected = false;  // part of it is read-only; guarded by the pool's mutex
@@ -54,6 +55,8 @@ struct LeasedRange {
   bool is_protected = false;  // its pages are read-only here, so that it cannot be used again without a new lease
 
   [[nodiscard]] std::byte* data() const { return memory->mapping.data() + offset; }
+  // Copies to the start of it, which a large blob has for itself.
+  void fill(const void* from, std::uint64_t bytes) const;
   [[nodiscard]] std::uint32_t segment() const { return memory->segment; }
 };
 

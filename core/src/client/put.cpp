@@ -131,18 +131,19 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
   std::byte* pack = nullptr;
   std::uint32_t pack_blob = 0;
   std::uint64_t packed_at = 0;
-  const auto add_blob = [&](std::uint64_t length, bool own_pages) -> Result<std::byte*> {
+  const auto add_blob = [&](std::uint64_t length, bool own_pages) -> Result<LeasedRange> {
     const std::uint64_t reserve = own_pages ? round_up(length, page) : round_up(length, kBlobAlign);
     left -= std::min(left, length);
     ASSIGN_OR_RETURN(LeasedRange range, leases_.allocate(reserve, own_pages ? page : kBlobAlign, left,
                                                          room.remaining_ms(), interrupt, answer_ms));
     seal.blobs.push_back({range.segment(), range.offset, length});
     plan.ranges.push_back(range);
-    return range.data();
+    return range;
   };
   if (packed > 0) {
     pack_blob = static_cast<std::uint32_t>(seal.blobs.size());
-    ASSIGN_OR_RETURN(pack, add_blob(packed, packed >= kOwnPagesBytes));
+    ASSIGN_OR_RETURN(const LeasedRange range, add_blob(packed, packed >= kOwnPagesBytes));
+    pack = range.data();
   }
   for (std::size_t i = 0; i < item.buffers.size(); ++i) {
     if (!plan.is_copied(i)) continue;
@@ -163,8 +164,8 @@ Status Client::fill(const PutItem& item, PutPlan& plan, std::uint64_t more, cons
       continue;
     }
     const auto blob = static_cast<std::uint32_t>(seal.blobs.size());
-    ASSIGN_OR_RETURN(std::byte* const to, add_blob(buffer.length, true));
-    copy_payload(to, buffer.data, buffer.length);
+    ASSIGN_OR_RETURN(const LeasedRange range, add_blob(buffer.length, true));
+    range.fill(buffer.data, buffer.length);
     seal.buffers[i] = {kNewBlob | blob, 0, 0, buffer.length};
     if (interrupt.requested()) return interrupted_status();
   }

@@ -91,8 +91,9 @@ std::byte* ValueMemory::allocate_in_store(std::uint64_t bytes, bool zeroed) {
   }
   if (mapped.is_ok()) {
     // At once, because a fault for each small page takes twice as long. Best effort: the rest is faulted in on use.
-    const std::uint64_t tail = range->length % os::kHugePageBytes;
-    (void)os::populate_write(made.mapping.data() + (range->length - tail), tail);
+    const bool is_small = range->memory->kind == MemoryKind::kSmallPages;
+    const std::uint64_t in_small_pages = is_small ? range->length : range->length % os::kHugePageBytes;
+    (void)os::populate_write(made.mapping.data() + (range->length - in_small_pages), in_small_pages);
   }
   if (!mapped.is_ok()) {
     client->return_value_lease(*range);

@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "base/text.h"
+#include "os/clock.h"
 #include "os/events.h"
 #include "os/log.h"
 #include "os/mapping.h"
@@ -18,9 +19,11 @@ namespace entrepot {
 
 namespace {
 
-constexpr std::uint64_t kHugeStepBytes = 64ULL << 20;  // between two checks of the machine's memory
+// Between two checks of the machine's memory, of urgent work, and of how long it takes: up to 4 ms for each huge page.
+constexpr std::uint64_t kHugeStepBytes = 8ULL << 20;
 constexpr std::uint64_t kSmallStepBytes = 16ULL << 20;
-constexpr std::uint64_t kParallelBytes = 128ULL << 20;  // for less, starting a thread does not pay
+constexpr std::uint64_t kPunchStepBytes = kSmallStepBytes;  // no less, so that a step finds what it takes
+constexpr std::uint64_t kParallelBytes = 128ULL << 20;      // for less, starting a thread does not pay
 constexpr std::uint64_t kMinReserveBytes = 128ULL << 20;
 constexpr std::uint64_t kReserveShare = 32;  // 1/n of the tightest limit is left to everybody else
 constexpr std::uint64_t kShortReserves = 2;  // with less than so many reserves left, the machine is short of memory
@@ -57,26 +60,32 @@ bool machine_is_short(const std::string& root) {
 
 namespace {
 
-// Fills a part of the memfd's mapping, between two multiples of the page size.
-Result<MemoryKind> fill_part(int fd, const os::Mapping& mapping, std::uint64_t offset, std::uint64_t end,
-                             const std::function<bool()>& should_continue) {
+// Fills a part of the memfd's mapping, between two multiples of the page size. Without a choice, with huge pages as long
+// as the kernel has any.
+Result<Filled> fill_part(int fd, const os::Mapping& mapping, std::uint64_t offset, std::uint64_t end,
+                         const std::function<bool()>& should_continue, std::optional<PageChoice> choice) {
   bool huge = offset % os::kHugePageBytes == 0 && end % os::kHugePageBytes == 0;
   bool populate = true;
   bool any_small = false;
   while (offset < end) {
     if (!should_continue()) return Status(Code::kTimeout, "provisioning was cancelled");
-    const std::uint64_t step = std::min(huge ? kHugeStepBytes : kSmallStepBytes, end - offset);
+    const bool takes_huge = huge && (!choice || choice->is_huge());
+    const std::uint64_t step = std::min(takes_huge ? kHugeStepBytes : kSmallStepBytes, end - offset);
     RETURN_IF_ERROR(check_headroom(step));
-    if (huge) {
+    const std::uint64_t began_ns = os::monotonic_ns();
+    if (takes_huge) {
       const auto collapsed = os::collapse(mapping.data() + offset, step);
       huge = collapsed.is_ok() && *collapsed;
-      if (huge) offset += step;
+      if (!huge) continue;
+      if (choice) choice->took_huge(step, os::monotonic_ns() - began_ns);
+      offset += step;
       continue;
     }
     any_small = true;
     if (populate) {
       const Status populated = os::populate_write(mapping.data() + offset, step);
       if (populated.is_ok()) {
+        if (choice) choice->took_small(step, os::monotonic_ns() - began_ns);
         offset += step;
         continue;
       }
@@ -86,31 +95,40 @@ Result<MemoryKind> fill_part(int fd, const os::Mapping& mapping, std::uint64_t o
     RETURN_IF_ERROR(os::reserve(fd, offset, step));
     offset += step;
   }
-  return any_small ? MemoryKind::kSmallPages : MemoryKind::kHugePages;
+  return Filled{any_small ? MemoryKind::kSmallPages : MemoryKind::kHugePages, huge && any_small};
 }
 
 }  // namespace
 
-Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue,
-                             bool is_urgent) {
+Result<Filled> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue, bool is_urgent,
+                         std::uint64_t slow_huge_page_ns) {
+  const std::optional<PageChoice> choice = is_urgent ? std::optional<PageChoice>(slow_huge_page_ns) : std::nullopt;
   ASSIGN_OR_RETURN(const os::Mapping mapping,
                    os::Mapping::map(fd, 0, bytes, os::Access::kReadWrite, os::kHugePageBytes));
   if (!is_urgent || bytes < kParallelBytes || os::cpu_count() < 2)
-    return fill_part(fd, mapping, 0, bytes, should_continue);
+    return fill_part(fd, mapping, 0, bytes, should_continue, choice);
   const std::uint64_t middle = round_up(bytes / 2, os::kHugePageBytes);
   std::atomic<bool> is_cancelled = false;
-  Result<MemoryKind> second = MemoryKind::kUnknown;
+  Result<Filled> second = Filled{};
   auto helper = os::start_thread("the thread that helps to allocate memory", [&] {
-    second = fill_part(fd, mapping, middle, bytes, [&] { return !is_cancelled.load(std::memory_order_relaxed); });
+    second =
+        fill_part(fd, mapping, middle, bytes, [&] { return !is_cancelled.load(std::memory_order_relaxed); }, choice);
   });
-  if (!helper.is_ok()) return fill_part(fd, mapping, 0, bytes, should_continue);
-  const Result<MemoryKind> first = fill_part(fd, mapping, 0, middle, should_continue);
+  if (!helper.is_ok()) return fill_part(fd, mapping, 0, bytes, should_continue, choice);
+  const Result<Filled> first = fill_part(fd, mapping, 0, middle, should_continue, choice);
   if (!first.is_ok()) is_cancelled.store(true, std::memory_order_relaxed);
   helper->join();
   if (!first.is_ok()) return first;
   if (!second.is_ok()) return second;
-  return *first == *second ? *first : MemoryKind::kSmallPages;
+  const bool is_uniform = first->kind == second->kind;
+  return Filled{is_uniform ? first->kind : MemoryKind::kSmallPages, first->could_be_huge || second->could_be_huge};
 }
+
+Provisioner::Provisioner(std::uint64_t slow_huge_page_ns, std::uint64_t quiet_ms)
+    : slow_huge_page_ns_(slow_huge_page_ns),
+      collapser_([this](std::uint32_t segment,
+                        std::uint32_t generation) { finish({segment, generation, MemoryKind::kHugePages, {}}); },
+                 [](std::uint64_t bytes) { return check_headroom(bytes).is_ok(); }, quiet_ms) {}
 
 Status Provisioner::start(int event_fd) {
   event_fd_ = event_fd;
@@ -132,9 +150,11 @@ void Provisioner::stop() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  collapser_.stop();
 }
 
 void Provisioner::add(ProvisionJob job) {
+  if (job.urgent) collapser_.postpone();
   const Status running = ensure_running();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -160,6 +180,7 @@ void Provisioner::enqueue(ProvisionJob job, bool in_front) {
 }
 
 void Provisioner::cancel(std::uint32_t segment, std::uint32_t generation) {
+  collapser_.cancel(segment, generation);
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto queued = std::find_if(queue_.begin(), queue_.end(), [&](const auto& queued_job) {
     return queued_job.segment == segment && queued_job.generation == generation;
@@ -188,7 +209,7 @@ bool Provisioner::punch_next_step() {
     pending = std::move(to_punch_.front());
     to_punch_.pop_front();
   }
-  const std::uint64_t piece = std::min(kHugeStepBytes, pending.bytes - pending.punched);
+  const std::uint64_t piece = std::min(kPunchStepBytes, pending.bytes - pending.punched);
   if (!punch(pending.segment, pending.fd.get(), pending.punched, piece)) return true;
   pending.punched += piece;
   if (pending.punched == pending.bytes) return true;
@@ -200,7 +221,7 @@ bool Provisioner::punch_next_step() {
 void Provisioner::make_room_for(const ProvisionJob& job) {
   bool more = punch_next_step();
   if (job.urgent) {
-    while (more && !check_headroom(kHugeStepBytes).is_ok())
+    while (more && !check_headroom(kSmallStepBytes).is_ok())
       more = punch_next_step();
     return;
   }
@@ -242,7 +263,15 @@ void Provisioner::run() {
   }
 }
 
-std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
+void Provisioner::finish(Provisioned result) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!stopping_) finished_.push_back(std::move(result));
+  }
+  os::signal_event(event_fd_);
+}
+
+std::optional<Provisioned> Provisioner::fill(ProvisionJob& job) {
   Provisioned result{job.segment, job.generation, MemoryKind::kUnknown, {}};
   bool yields = false;
   const auto filled = fill_warm(
@@ -253,9 +282,13 @@ std::optional<Provisioned> Provisioner::fill(const ProvisionJob& job) {
         yields = !job.urgent && has_urgent_job();
         return !yields;
       },
-      job.urgent);
+      job.urgent, slow_huge_page_ns_);
   if (filled.is_ok()) {
-    result.kind = *filled;
+    result.kind = filled->kind;
+    if (filled->could_be_huge && !cancelled(job)) {
+      const Status added = collapser_.add({job.segment, job.generation, job.bytes, std::move(job.fd)});
+      if (!added.is_ok()) log_info("segment ", job.segment, " keeps its small pages: ", added.message());
+    }
     return result;
   }
   if (yields) return std::nullopt;

@@ -5,7 +5,8 @@
 //                             └──somebody waits for another job──▶ queued again, keeping the pages it has
 //
 // Uses huge pages where the kernel provides them (one byte touched per 2 MiB, then MADV_COLLAPSE), MADV_POPULATE_WRITE
-// otherwise, and plain reservation on kernels without either. It never takes the last memory of the machine or the
+// otherwise, and plain reservation on kernels without either. Somebody who waits gets small pages, too, if huge ones take
+// long (page_choice.h); they become huge ones later (page_collapser.h). It never takes the last memory of the machine or the
 // control group: before each step it reads what is left, and keeps a reserve. Urgent work (a request is waiting) goes
 // first, alternating step by step with pages being given back; giving pages back precedes all other work.
 #pragma once
@@ -23,6 +24,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "daemon/page_choice.h"
+#include "daemon/page_collapser.h"
 #include "os/unique_fd.h"
 #include "shm/layout.h"
 
@@ -39,13 +42,14 @@ struct ProvisionJob {
 struct Provisioned {
   std::uint32_t segment = 0;
   std::uint32_t generation = 0;
-  MemoryKind kind = MemoryKind::kUnknown;
+  MemoryKind kind = MemoryKind::kUnknown;  // reported again, without an error, when small pages have become huge ones
   Status status;
 };
 
 class Provisioner {
  public:
-  Provisioner() = default;
+  // With other limits, for tests: see PageChoice and PageCollapser.
+  explicit Provisioner(std::uint64_t slow_huge_page_ns = PageChoice::kSlowNs, std::uint64_t quiet_ms = 1000);
   ~Provisioner() { stop(); }
   Provisioner(const Provisioner&) = delete;
   Provisioner& operator=(const Provisioner&) = delete;
@@ -68,7 +72,8 @@ class Provisioner {
 
   [[nodiscard]] Status ensure_running();
   void run();
-  [[nodiscard]] std::optional<Provisioned> fill(const ProvisionJob& job);  // none: interrupted by urgent work
+  [[nodiscard]] std::optional<Provisioned> fill(ProvisionJob& job);  // none: interrupted by urgent work
+  void finish(Provisioned result);
   [[nodiscard]] bool cancelled(const ProvisionJob& job);
   [[nodiscard]] bool has_urgent_job();
   struct PendingPunch {
@@ -81,6 +86,7 @@ class Provisioner {
   void make_room_for(const ProvisionJob& job);
   void enqueue(ProvisionJob job, bool in_front);  // mutex_ held; position among jobs of the same urgency
 
+  const std::uint64_t slow_huge_page_ns_;
   int event_fd_ = -1;
   std::thread thread_;  // guarded by the thread that calls start(), stop(), add() and return_pages()
   std::mutex mutex_;
@@ -90,6 +96,7 @@ class Provisioner {
   std::vector<Provisioned> finished_;  // guarded by mutex_
   std::set<Key> cancelled_;            // guarded by mutex_; only keys of jobs that are queued or being filled
   bool stopping_ = false;              // guarded by mutex_
+  PageCollapser collapser_;            // jobs come from thread_
 };
 
 // Whether the machine or the control group is so short of memory that the store gives back what it only keeps: less is
@@ -97,10 +104,15 @@ class Provisioner {
 // `root` is a prefix of /proc and /sys/fs/cgroup, for tests.
 [[nodiscard]] bool machine_is_short(const std::string& root = "");
 
+struct Filled {
+  MemoryKind kind = MemoryKind::kUnknown;
+  bool could_be_huge = false;  // with more time
+};
+
 // Populates all pages of the memfd's mapping, in steps; calls `should_continue` before each. Used by the thread, and
 // directly by tests. kStoreFull, with figures: the machine has no more to give. If somebody waits (`is_urgent`) for
 // much memory, a second thread helps: where a host has to provide the memory first, that nearly halves the time.
-[[nodiscard]] Result<MemoryKind> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue,
-                                           bool is_urgent = false);
+[[nodiscard]] Result<Filled> fill_warm(int fd, std::uint64_t bytes, const std::function<bool()>& should_continue,
+                                       bool is_urgent = false, std::uint64_t slow_huge_page_ns = PageChoice::kSlowNs);
 
 }  // namespace entrepot

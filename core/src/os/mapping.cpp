@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "base/align.h"
 #include "base/text.h"
@@ -50,6 +51,15 @@ Status advise_all(std::byte* data, std::uint64_t bytes, int advice, std::string_
     return errno_status(errno == EFAULT ? ENOMEM : errno, concat(what, " of ", format_bytes(bytes)));
   }
   return Status::ok();
+}
+
+bool advise_collapse(std::byte* data, std::uint64_t bytes) {
+  bool interrupted = true;
+  for (int attempt = 0; interrupted && attempt < 3; ++attempt) {
+    if (::madvise(data, bytes, MADV_COLLAPSE) == 0) return true;
+    interrupted = errno == EINTR || errno == EAGAIN;
+  }
+  return false;
 }
 
 }  // namespace
@@ -145,12 +155,14 @@ Result<bool> collapse(std::byte* data, std::uint64_t bytes) {
   for (std::uint64_t at = 0; at < bytes; at += kHugePageBytes) {
     std::atomic_ref<std::uint8_t>(*reinterpret_cast<std::uint8_t*>(data + at)).fetch_add(0, std::memory_order_relaxed);
   }
-  bool interrupted = true;
-  for (int attempt = 0; interrupted && attempt < 3; ++attempt) {
-    if (::madvise(data, bytes, MADV_COLLAPSE) == 0) return true;
-    interrupted = errno == EINTR || errno == EAGAIN;
-  }
-  return false;
+  return advise_collapse(data, bytes);
+}
+
+bool collapse_populated(std::byte* data, std::uint64_t bytes) {
+  std::vector<unsigned char> is_resident(bytes / page_bytes());
+  if (::mincore(data, bytes, is_resident.data()) != 0) return false;
+  const bool is_populated = std::ranges::all_of(is_resident, [](unsigned char flags) { return (flags & 1U) != 0; });
+  return is_populated && advise_collapse(data, bytes);
 }
 
 }  // namespace entrepot::os

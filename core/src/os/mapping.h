@@ -78,5 +78,7 @@ inline constexpr std::uint64_t kHugePageBytes = 2U << 20;
 // one byte of each 2 MiB (atomically rewrites its value). Best effort: false if the kernel refused any part (then use
 // populate_write); the contents are unchanged in any case.
 [[nodiscard]] Result<bool> collapse(std::byte* data, std::uint64_t bytes);
+// The same only if all of its pages exist: where some were returned to the machine, they stay returned.
+[[nodiscard]] bool collapse_populated(std::byte* data, std::uint64_t bytes);
 
 }  // namespace entrepot::os

@@ -10,6 +10,7 @@
 #include <future>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "os/memfd.h"
 #include "shm/layout.h"
@@ -114,6 +115,26 @@ TEST(LeasePool, WhoeverWaitsForMemoryReturnsWhatItHoldsIdle) {
   const auto large = pool.allocate(kSegmentBytes, 4096, 0, 10'000, {});
   EXPECT_TRUE(large.is_ok()) << large.status().to_string();
   EXPECT_EQ(daemon.done, 1);
+}
+
+TEST(LeasedRange, IsFilledWithWhatIsCopiedAndNothingBehindIt) {
+  for (const MemoryKind kind : {MemoryKind::kSmallPages, MemoryKind::kHugePages}) {
+    FakeLeases daemon;
+    daemon.falsify = [kind](LeaseReply& reply) { reply.kind = kind; };
+    LeasePool pool(daemon);
+    const std::uint64_t bytes = (2U << 20) + 4099;  // in part a page
+    ASSERT_LT(bytes + 4096, kSegmentBytes);
+    const auto range = pool.allocate(bytes + 4096, 4096, 0, 0, {});
+    ASSERT_TRUE(range.is_ok()) << range.status().to_string();
+    EXPECT_EQ(range->memory->kind, kind);
+    std::vector<std::byte> source(bytes);
+    for (std::size_t at = 0; at < bytes; ++at)
+      source[at] = static_cast<std::byte>(at % 251 + 1);
+    range->fill(source.data(), bytes);
+    EXPECT_EQ(std::memcmp(range->data(), source.data(), bytes), 0);
+    EXPECT_EQ(range->data()[bytes], std::byte{0});
+    pool.sealed(*range);
+  }
 }
 
 TEST(LeasePool, CarvesManyRangesFromOneLeaseAndKeepsThemApart) {

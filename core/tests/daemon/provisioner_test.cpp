@@ -25,16 +25,16 @@ UniqueFd memory(std::uint64_t bytes) {
 
 TEST(FillWarm, MakesEveryPageExist) {
   const UniqueFd fd = memory(8 * kMiB);
-  const auto kind = fill_warm(fd.get(), 8 * kMiB, [] { return true; });
-  ASSERT_TRUE(kind.is_ok()) << kind.status().to_string();
-  EXPECT_TRUE(*kind == MemoryKind::kHugePages || *kind == MemoryKind::kSmallPages);
+  const auto filled = fill_warm(fd.get(), 8 * kMiB, [] { return true; });
+  ASSERT_TRUE(filled.is_ok()) << filled.status().to_string();
+  EXPECT_TRUE(filled->kind == MemoryKind::kHugePages || filled->kind == MemoryKind::kSmallPages);
   EXPECT_GE(*os::resident_bytes(fd.get()), 8 * kMiB);
 }
 
 TEST(FillWarm, TwoThreadsMakeEveryPageForSomebodyWhoWaits) {
   const UniqueFd fd = memory(192 * kMiB + 4096);
-  const auto kind = fill_warm(fd.get(), 192 * kMiB + 4096, [] { return true; }, true);
-  ASSERT_TRUE(kind.is_ok()) << kind.status().to_string();
+  const auto filled = fill_warm(fd.get(), 192 * kMiB + 4096, [] { return true; }, true);
+  ASSERT_TRUE(filled.is_ok()) << filled.status().to_string();
   EXPECT_EQ(*os::resident_bytes(fd.get()), 192 * kMiB + 4096);
 }
 
@@ -48,8 +48,8 @@ TEST(FillWarm, BothThreadsStopWhenTheyAreToldTo) {
 TEST(FillWarm, StopsWhenItIsToldTo) {
   const UniqueFd fd = memory(256 * kMiB);
   int steps = 0;
-  const auto kind = fill_warm(fd.get(), 256 * kMiB, [&] { return ++steps < 2; });
-  EXPECT_FALSE(kind.is_ok());
+  const auto filled = fill_warm(fd.get(), 256 * kMiB, [&] { return ++steps < 2; });
+  EXPECT_FALSE(filled.is_ok());
   EXPECT_LT(*os::resident_bytes(fd.get()), 256 * kMiB);
 }
 
@@ -58,8 +58,8 @@ TEST(FillWarm, NeverTakesTheMachinesLastMemory) {
   const UniqueFd fd = memory(more_than_there_is);
   int steps = 0;
   // Only on a very small machine does the first step show that the rest cannot fit, so limit the number of steps.
-  const auto kind = fill_warm(fd.get(), more_than_there_is, [&] { return ++steps < 3; });
-  EXPECT_FALSE(kind.is_ok());
+  const auto filled = fill_warm(fd.get(), more_than_there_is, [&] { return ++steps < 3; });
+  EXPECT_FALSE(filled.is_ok());
 }
 
 TEST(MachineIsShort, WithLessThanTwoReservesOrWhileProcessesWaitForMemory) {
@@ -102,6 +102,33 @@ TEST(Provisioner, DoesUrgentWorkFirstAndSaysWhenItIsDone) {
   ASSERT_EQ(done.size(), 4U);
   for (const auto& [segment, finished] : done)
     EXPECT_TRUE(finished.status.is_ok()) << finished.status.to_string();
+}
+
+TEST(Provisioner, WhoWaitsGetsSmallPagesWhereHugeOnesAreSlowAndTheyBecomeHugeLater) {
+  constexpr std::uint64_t kBytes = 64 * kMiB;
+  const UniqueFd fd = memory(kBytes);
+  const auto with_huge_pages = fill_warm(memory(kBytes).get(), kBytes, [] { return true; });
+  ASSERT_TRUE(with_huge_pages.is_ok()) << with_huge_pages.status().to_string();
+  if (with_huge_pages->kind != MemoryKind::kHugePages) GTEST_SKIP() << "this machine makes no huge pages";
+  auto event = os::create_event_fd();
+  ASSERT_TRUE(event.is_ok());
+  Provisioner provisioner(0, 1);  // every huge page is slow
+  ASSERT_TRUE(provisioner.start(event->get()).is_ok());
+  provisioner.add({1, 1, kBytes, true, os::duplicate(fd.get()).take()});
+  std::vector<MemoryKind> kinds;
+  const auto deadline = os::Deadline::after_ms(60'000);
+  while (kinds.size() < 2) {
+    ASSERT_FALSE(deadline.passed()) << "reports: " << kinds.size();
+    ASSERT_TRUE(os::wait_readable(event->get(), deadline).is_ok());
+    os::clear_event(event->get());
+    for (const Provisioned& finished : provisioner.take_finished()) {
+      EXPECT_TRUE(finished.status.is_ok()) << finished.status.to_string();
+      EXPECT_EQ(finished.segment, 1U);
+      kinds.push_back(finished.kind);
+      EXPECT_EQ(*os::resident_bytes(fd.get()), kBytes);
+    }
+  }
+  EXPECT_EQ(kinds, (std::vector{MemoryKind::kSmallPages, MemoryKind::kHugePages}));
 }
 
 TEST(Provisioner, GivesBackWhatIsUnwantedBeforeItGoesOn) {

@@ -80,6 +80,7 @@ class LiveSegments {
   // Returns the number of a segment of which no memory exists yet. kStoreFull. `urgent`: a request waits for it.
   [[nodiscard]] Result<std::uint32_t> add(std::uint64_t bytes, bool urgent);
   void set_ready(std::uint32_t segment, MemoryKind kind);  // its memory exists
+  void set_kind(std::uint32_t segment, MemoryKind kind) { table_.set_kind(segment, kind); }
   void drop(std::uint32_t segment);
   [[nodiscard]] Status retire(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
   void reserve(std::uint32_t segment) { segments_.at(segment).reserved = true; }

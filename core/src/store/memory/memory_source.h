@@ -16,7 +16,8 @@ class MemorySource {
   virtual ~MemorySource() = default;
 
   // Allocates a segment with all its pages. Store::provisioned() is called when it is done, possibly before this
-  // returns. `urgent`: a request is waiting. The keeper holds the memory before that call.
+  // returns, and perhaps again when its pages are of another kind. `urgent`: a request is waiting. The keeper holds the
+  // memory before that call.
   virtual void provision(std::uint32_t segment, std::uint32_t generation, std::uint64_t bytes, bool urgent) = 0;
 
   // Returns pages of a segment to the machine.

@@ -64,9 +64,10 @@ void SegmentProvisioning::abandon(LeaseWait& wait) {
 void SegmentProvisioning::provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status,
                                       MemoryKind kind) {
   const SegmentTable& table = live_->table();
-  if (!live_->contains(segment) || table.generation(segment) != generation ||
-      table.state(segment) != SegmentState::kProvisioning) {
-    return;  // dropped meanwhile
+  if (!live_->contains(segment) || table.generation(segment) != generation) return;  // dropped meanwhile
+  if (table.state(segment) != SegmentState::kProvisioning) {
+    if (status.is_ok()) live_->set_kind(segment, kind);
+    return;
   }
   if (!status.is_ok()) {
     const std::uint64_t bytes = table.bytes(segment);

@@ -49,7 +49,8 @@ class SegmentProvisioning {
   [[nodiscard]] std::uint32_t take(LeaseWait& wait);  // the finished segment, or kNoSegment if none was reserved
   void abandon(LeaseWait& wait);                      // the request is gone; the segment becomes available to all
 
-  // The source's answer. Ignored if the segment was dropped meanwhile.
+  // The source's answer, and later another one without an error if the kind of its pages has changed. Ignored if the
+  // segment was dropped meanwhile.
   void provisioned(std::uint32_t segment, std::uint32_t generation, const Status& status, MemoryKind kind);
 
   // --- ahead of demand

@@ -107,6 +107,19 @@ TEST_F(Provisioning, KnowsTheKindOfTheLatestMemory) {
   EXPECT_EQ(parts.live.table().kind(segment), MemoryKind::kHugePages);
 }
 
+TEST_F(Provisioning, SmallPagesMayBecomeHugeOnesLater) {
+  source.at_once = true;
+  source.kind = MemoryKind::kSmallPages;
+  const std::uint32_t segment = parts.make(2 * kMiB);
+  const std::uint32_t generation = parts.live.table().generation(segment);
+  const SegmentState state = parts.live.state(segment);
+  provisioning.provisioned(segment, generation, Status::ok(), MemoryKind::kHugePages);
+  EXPECT_EQ(parts.live.table().kind(segment), MemoryKind::kHugePages);
+  EXPECT_EQ(parts.live.state(segment), state);
+  provisioning.provisioned(segment, generation + 1, Status::ok(), MemoryKind::kSmallPages);
+  EXPECT_EQ(parts.live.table().kind(segment), MemoryKind::kHugePages) << "that was about another segment";
+}
+
 TEST_F(Provisioning, NothingIsMadeAheadOfDemandWithoutATarget) {
   EXPECT_TRUE(provisioning.warm_done());
   provisioning.top_up(true);
