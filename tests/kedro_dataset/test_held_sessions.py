@@ -172,9 +172,7 @@ def test_a_node_may_take_longer_than_the_sessions_time_to_live(
 @pytest.mark.e2e
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
-def test_a_run_stays_in_use_over_a_daemons_death(
-    start: Start, daemon: Any, wait_until: Any, start_method: str
-) -> None:
+def test_a_run_stays_in_use_over_a_daemons_death(start: Start, daemon: Any, wait_until: Any, start_method: str) -> None:
     """The parent of ParallelRunner's workers does not use the store while they compute, so it does not reconnect."""
     run = start("--runner", "ParallelRunner", KEDRO_MP_CONTEXT=start_method, ENTREPOT_SESSION_TTL="1s")
     with entrepot.connect(daemon.address) as store:
