@@ -277,6 +277,15 @@ class Daemon:
             self._process.wait()
             pytest.fail(f"the daemon did not end on SIGTERM:\n{self._log.read_text()}")
         self._process = None
+        self._stop_successors()
+
+    def _stop_successors(self) -> None:
+        """Terminate the keeper that a daemon started because the test had killed the first, and that daemon."""
+        from entrepot._daemon import launcher
+
+        remaining = [pid for pid in launcher.listening_pids(self.address) if not launcher.stop(pid)]
+        if remaining:
+            pytest.fail(f"processes {remaining} did not end on SIGTERM:\n{self._log.read_text()}")
 
 
 @pytest.fixture
