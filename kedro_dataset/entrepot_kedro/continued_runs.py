@@ -120,11 +120,10 @@ def _continue(
         except EntrepotError as error:
             logger.warning("Entrepot: cannot look for what run %s has computed: %s", run_id, error)
             return
-        if suffices(held):
+        if suffices(held) and journal.remove(run_id):
             names = ", ".join(sorted(held))
             logger.info("Continuing in the session of an earlier run, '%s', which has %s", session, names)
             resume_session(datasets.values(), session)
-            journal.remove(run_id)
             return
 
 

@@ -76,6 +76,32 @@ def test_a_file_system_without_hard_links_has_a_journal(tmp_path: Path, monkeypa
     assert {journal.take_session("same"), journal.take_session("same")} == {"kedro/run-1", "kedro/run-2"}
 
 
+def test_of_runs_that_begin_at_once_a_single_one_continues_an_earlier_one(tmp_path: Path) -> None:
+    log = tmp_path / "scope.jsonl"
+    record_killed_run(log, "run-1")
+    record_killed_run(log, "run-2")
+    first, second = RunJournal(log), RunJournal(log)
+    seen_by_second = second.sessions("same")
+    assert next(seen_by_second) == ("run-2", "kedro/run-2")
+    assert first.take_session("same") == "kedro/run-2"
+    assert not second.remove("run-2")
+    assert next(seen_by_second) == ("run-1", "kedro/run-1")
+    assert second.remove("run-1")
+
+
+def test_an_entry_that_cannot_be_removed_stops_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("read-only")
+
+    log = tmp_path / "scope.jsonl"
+    record_killed_run(log, "run-1")
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert RunJournal(log).take_session("same") is None
+    assert "cannot remove" in caplog.text
+
+
 def test_a_successful_run_leaves_nothing(tmp_path: Path) -> None:
     journal = RunJournal(tmp_path / "scope.jsonl")
     journal.write("2026-01-01T00.00.00.000Z", "kedro/x", "same")

@@ -75,9 +75,21 @@ class RunJournal:
         if entry is not None:
             self._write_entry(run_id, entry | {"process": ""})
 
-    def remove(self, run_id: str) -> None:
-        """Remove the entry of a run that succeeded."""
-        self._path(run_id).unlink(missing_ok=True)
+    def remove(self, run_id: str) -> bool:
+        """Remove the entry of a run that succeeded, or that the caller continues.
+
+        Returns:
+            Whether this call removed it: of several runs that want to continue the same one, a single one gets True.
+        """
+        path = self._path(run_id)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            logger.warning("Entrepot: cannot remove %s, so that run may be continued again: %s", path, error)
+            return False
+        return True
 
     def take_session(self, identity: str) -> str | None:
         """Return the session of the newest matching run that is over and did not succeed; None if there is none.
@@ -88,8 +100,8 @@ class RunJournal:
             identity: identity of the run, as in the entry.
         """
         for run_id, session in self.sessions(identity):
-            self.remove(run_id)
-            return session
+            if self.remove(run_id):
+                return session
         return None
 
     def sessions(self, identity: str) -> Iterator[tuple[str, str]]:
