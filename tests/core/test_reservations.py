@@ -104,7 +104,7 @@ def test_a_timeout_that_is_none_is_refused(store: entrepot.Store, timeout: Any) 
 
 
 def test_more_than_could_ever_fit_is_refused_at_once(store: entrepot.Store) -> None:
-    with pytest.raises(entrepot.StoreFull, match=r"at most 256\.0 MiB \(\d+ bytes\) can be reserved"):
+    with pytest.raises(entrepot.StoreFull, match=r"at most 255\.9 MiB \(\d+ bytes\) can be reserved"):
         store.reserve("1GiB", timeout=None)
 
 
