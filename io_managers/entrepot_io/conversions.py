@@ -190,10 +190,15 @@ def _numpy(value: Any) -> Any:
 
 
 def _unsupported(value: Any, target: str) -> UnsupportedType:
-    return UnsupportedType(
-        f"a {type_name(value)} cannot be read as {target}: ask for it as it was stored, or for one of "
-        f"{', '.join(name for name in _CONVERSIONS if name != target)}"
-    )
+    kind = type_name(value)
+    is_array = kind in ("pandas.Series", "polars.Series", "pyarrow.ChunkedArray") or hasattr(type(value), "__dlpack__")
+    forms = list(_CONVERSIONS) if _is_table(value, kind) else ["numpy.ndarray"] if is_array else []
+    others = [name for name in forms if name != target]
+    if not others:
+        advice = "ask for it as it was stored"
+    else:
+        advice = f"ask for it as it was stored, or as {' or '.join(others)}"
+    return UnsupportedType(f"a {kind} cannot be read as {target}: {advice}")
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 1e9
 GROUP = "kedro"  # first part of the names of runs' sessions
+DAG_RUN_PREFIX = "kedro/airflow/"  # of those of Airflow's DAG runs, whose tasks are nodes
 DATASET_PREFIX = "dataset:"  # of the names of datasets
 OWN_PREFIX = "entrepot."  # of the names of sessions with records of the store's own
 
@@ -70,7 +71,8 @@ def status(metadata: Any) -> None:
 @click.option("-n", "--dry-run", is_flag=True, help="only show what would be removed")
 @click.pass_obj
 def gc(metadata: Any, older_than: float, dry_run: bool) -> None:
-    """Remove what failed runs of this project have left. What is in use stays, and so do persistent datasets."""
+    """Remove what failed runs of this project have left. What is in use stays, and so do persistent datasets and what
+    belongs to a DAG run of Airflow."""
     from entrepot.garbage import remove_session
 
     with _errors():
@@ -91,7 +93,7 @@ def gc(metadata: Any, older_than: float, dry_run: bool) -> None:
 @click.option("--dataset", help="save only this dataset; default: the whole session")
 @click.pass_obj
 def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None) -> None:
-    """Save what a run has stored at URL, a folder or an URL of fsspec, and print the command that brings it back."""
+    """Save what a run has stored at URL, a folder or an fsspec URL, and print the command that brings it back."""
     from entrepot.phrases import count_of, human_bytes
     from entrepot_io.keys import kedro_key, object_name
 
@@ -109,32 +111,35 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
 
 @entrepot_commands.command()
 @click.option("--session", help="name of the failed run's session; default: that of the last one")
-@click.option("--pipeline", "-p", help="the pipeline that failed; default: the project's default")
+@click.option("--pipeline", "-p", help="pipeline of a run of which it is not known; default: that of the failed run")
 @click.option("--runner", "-r", default="SequentialRunner", help="as for kedro run")
-@click.option("--env", "-e", help="as for kedro run")
+@click.option("--env", "-e", help="environment of a run of which it is not known; default: that of the failed run")
 @click.pass_obj
 def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str, env: str | None) -> None:
     """Run again what a failed run has not computed: kedro run --only-missing-outputs, in its session.
 
-    Outputs that exist are left as they are, also those of earlier runs: kedro run --from-nodes computes them again.
+    With the pipelines, environment and parameters of the failed run. Outputs that exist are left as they are, also
+    those of earlier runs: kedro run --from-nodes computes them again.
     """
     from entrepot_io.connections import unshared_store
 
     with _errors():
         store = _project_store(metadata)
         chosen = _chosen(store, session)
+        request = _request_of(store, chosen, {"pipeline_names": [pipeline] if pipeline else None, "env": env})
         held = unshared_store(store.address, store.scope, chosen, durable=False)  # from now on, it is in use
     click.echo(f"going on in session {chosen}; outputs that exist are left as they are, also those of earlier runs")
+    if request:
+        click.echo(f"as the failed run: {', '.join(f'{name} {value}' for name, value in request.items())}")
     os.environ["ENTREPOT_SESSION"] = chosen  # before any dataset is made
     from kedro.framework.session import KedroSession
     from kedro.utils import load_obj
 
     runner_class: Any = load_obj(runner, "kedro.runner")
-    with held, KedroSession.create(project_path=metadata.project_path, env=env) as opened:
+    of_project = {"env": request.pop("env", None), "runtime_params": request.pop("runtime_params", None)}
+    with held, KedroSession.create(project_path=metadata.project_path, **of_project) as opened:
         kedro_session: Any = opened  # the declared type is one whose run() takes no arguments
-        kedro_session.run(
-            pipeline_names=None if pipeline is None else [pipeline], runner=runner_class(), only_missing_outputs=True
-        )
+        kedro_session.run(runner=runner_class(), only_missing_outputs=True, **request)
 
 
 def _parse_age(text: str) -> float:
@@ -158,6 +163,30 @@ def _project_store(metadata: Any) -> Store:
     return scope_store(settings.address, settings.scope or folder_scope("kedro", Path(metadata.project_path)))
 
 
+def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What the run of a session was asked for, or, if that is not known, ``options``, as far as they are given.
+
+    Raises:
+        InvalidArgument: an option is not what is known.
+    """
+    from entrepot.errors import InvalidArgument
+    from entrepot_policy.state.events import log_file
+
+    from entrepot_kedro.policy.run_journal import RunJournal
+
+    given = {name: value for name, value in options.items() if value is not None}
+    request = RunJournal(log_file(store.scope)).request_of(session)
+    if request is None:
+        return given
+    for name, value in given.items():
+        if (known := request.get(name)) != value:
+            raise InvalidArgument(
+                f"the run of session {session} had {name} {known or 'of the project'}, but {value} is given: its "
+                "values would be mixed with others. Leave that option out to resume it, or begin a new run by kedro run"
+            )
+    return request
+
+
 def _state(session: str, unused: Container[str]) -> str:
     if not session:
         return "of the project"
@@ -165,6 +194,8 @@ def _state(session: str, unused: Container[str]) -> str:
         return "of Entrepot itself"
     if session not in unused:
         return "in use"
+    if session.startswith(DAG_RUN_PREFIX):
+        return "of a DAG run of Airflow"
     return "ended" if _is_run(session) else "named, not in use"
 
 
@@ -199,7 +230,8 @@ def _chosen(store: Store, session: str | None) -> str:
 
 
 def _is_run(session: str) -> bool:
-    return session.startswith(f"{GROUP}/")
+    """Whether it is that of a ``kedro run``, and not of a DAG run, which goes on while no process has it open."""
+    return session.startswith(f"{GROUP}/") and not session.startswith(DAG_RUN_PREFIX)
 
 
 @contextmanager

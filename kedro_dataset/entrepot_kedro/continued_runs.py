@@ -30,7 +30,7 @@ from entrepot_policy.state.events import log_file
 from kedro.io import DatasetError
 
 from entrepot_kedro.log import logger
-from entrepot_kedro.policy.run_journal import RunJournal, run_identity
+from entrepot_kedro.policy.run_journal import RunJournal, run_identity, run_request
 from entrepot_kedro.stored_datasets import declare_existing, one_per_session, resume_session, stored_datasets
 from entrepot_kedro.values.process_session import SessionLocation
 from entrepot_kedro.values.sessions import PROCESS_SESSION, default_scope
@@ -78,7 +78,8 @@ def begin_run(run_params: Mapping[str, Any], pipeline: Pipeline, catalog: Any) -
     datasets = _datasets_of_run(pipeline, catalog)
     if datasets and run_params.get("run_id") is not None:
         session = next(iter(datasets.values())).session.name
-        _journal().write(str(run_params["run_id"]), session, run_identity(dict(run_params)))
+        identity, request = run_identity(dict(run_params)), run_request(run_params)
+        _journal().write(str(run_params["run_id"]), session, identity, request)
         for dataset in datasets.values():
             dataset.declare_continuable()
     if run_params.get("only_missing_outputs"):

@@ -117,8 +117,6 @@ class EntrepotHooks:
         run_params, interrupted_runs = active_runs.begin(run_params, pipeline, catalog)
         for run in interrupted_runs:
             _end_interrupted_run(run)
-        if (session_cleanup := _loaded_session_cleanup()) is not None:
-            session_cleanup.on_run_begin()
         binding = policy_registry.active()
         unregistered: Mapping[str, StoredDataset] = {}
         if self.allow_list is not None:
@@ -126,6 +124,8 @@ class EntrepotHooks:
 
             unregistered = register(self.allow_list, pipeline, catalog, run_params, all_nodes=binding is not None)
         _create_datasets(pipeline, catalog)
+        if (session_cleanup := _loaded_session_cleanup()) is not None:  # datasets are loaded only now
+            session_cleanup.on_run_begin()
         if "entrepot_kedro.dataset" in sys.modules:
             from entrepot_kedro.stored_datasets import join_run
 

@@ -98,8 +98,13 @@ def test_arrays(store: entrepot.Store) -> None:
 
 
 def test_what_has_no_such_form_is_said() -> None:
-    with pytest.raises(UnsupportedType, match=r"a dict cannot be read as pandas\.DataFrame"):
+    with pytest.raises(
+        UnsupportedType, match=r"a dict cannot be read as pandas\.DataFrame: ask for it as it was stored \[E302\]"
+    ):
         convert({"a": 1}, "pandas")
+    with pytest.raises(UnsupportedType, match=r"as it was stored, or as numpy\.ndarray \[E302\]"):  # which is possible
+        convert(np.arange(3), "polars")
+    assert convert(pd.Series([1, 2]), "numpy").tolist() == [1, 2]
     with pytest.raises(InvalidArgument, match="no column 'z', only 'n', 'x', 's'"):
         convert(FRAME, "pandas", columns=["n", "z"])
     with pytest.raises(InvalidArgument, match="is not a table"):

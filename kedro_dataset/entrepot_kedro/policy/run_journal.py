@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ FORMAT_VERSION = 1
 MAX_ENTRIES = 64
 MAX_AGE_SECONDS = 30 * 86400.0
 _IDENTITY_PARAMS = ("pipeline_names", "env", "runtime_params", "load_versions")
+_NODE_PARAMS = ("tags", "node_names", "from_nodes", "to_nodes", "from_inputs", "to_outputs", "namespaces")
 
 
 def run_identity(run_params: dict[str, Any]) -> str:
@@ -37,6 +38,23 @@ def run_identity(run_params: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def run_request(run_params: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a run was asked for, to ask for it again: the parameters that are set, with lists for tuples.
+
+    Args:
+        run_params: run parameters, as Kedro passes them to hooks.
+
+    Returns:
+        None if one of them has values that JSON cannot represent, as a notebook may pass.
+    """
+    request: dict[str, Any] = {name: value for name in _IDENTITY_PARAMS if (value := run_params.get(name))}
+    request |= {name: list(value) for name in _NODE_PARAMS if (value := run_params.get(name))}
+    try:
+        return request if json.loads(json.dumps(request)) == request else None
+    except (TypeError, ValueError):
+        return None
+
+
 class RunJournal:
     """The journal of a scope.
 
@@ -47,13 +65,14 @@ class RunJournal:
     def __init__(self, log_path: Path) -> None:
         self._folder = log_path.with_suffix(".runs")
 
-    def write(self, run_id: str, session: str, identity: str) -> None:
+    def write(self, run_id: str, session: str, identity: str, request: Mapping[str, Any] | None = None) -> None:
         """Write the entry of a run that begins in this process.
 
         Args:
             run_id: its ID.
             session: the session of its values.
             identity: result of :func:`run_identity`.
+            request: result of :func:`run_request`.
 
         Raises:
             InvalidArgument: another process works on a run of this ID, and both would write the same values.
@@ -63,6 +82,7 @@ class RunJournal:
             "run": run_id,
             "session": session,
             "identity": identity,
+            "request": request,
             "begun": time.time(),
             "process": process_identity(os.getpid()),
         }
@@ -90,6 +110,14 @@ class RunJournal:
             logger.warning("Entrepot: cannot remove %s, so that run may be continued again: %s", path, error)
             return False
         return True
+
+    def request_of(self, session: str) -> dict[str, Any] | None:
+        """Return what the newest run in a session was asked for; None if that is not known."""
+        for entry in self._entries():
+            if entry.get("session") == session:
+                request = entry.get("request")
+                return request if isinstance(request, dict) else None
+        return None
 
     def take_session(self, identity: str) -> str | None:
         """Return the session of the newest matching run that is over and did not succeed; None if there is none.

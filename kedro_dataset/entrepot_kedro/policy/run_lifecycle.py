@@ -25,7 +25,7 @@ from entrepot_kedro.log import logger
 from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.policy.policy_runtime import PolicyBinding
 from entrepot_kedro.policy.run_context import RunContext, label_of, registered_pipeline
-from entrepot_kedro.policy.run_journal import RunJournal, run_identity
+from entrepot_kedro.policy.run_journal import RunJournal, run_identity, run_request
 from entrepot_kedro.stored_datasets import declare_existing, one_per_session, resume_session, stored_datasets
 from entrepot_kedro.values.stored_dataset import CatalogLink, RunInfo, StoredDataset
 from entrepot_kedro.values.transcoding import plain_name
@@ -58,7 +58,8 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
     journal = RunJournal(binding.default_runtime().log.path)
     if run_datasets:
         identity, own_session = run_identity(run_params), run_session("kedro", run_id)
-        journal.write(run_id, own_session, identity)  # before an earlier run's entry is taken
+        request = run_request(run_params)
+        journal.write(run_id, own_session, identity, request)  # before an earlier run's entry is taken
         # One whose values are in the store has been chosen already, for the datasets of this pipeline.
         earlier = next((each.session.name for each in run_datasets if each.session.name != own_session), None)
         if earlier is None and run_params.get("only_missing_outputs"):
@@ -67,7 +68,7 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
                 logger.info("Continuing in the session of an earlier run, '%s'", earlier)
         if earlier is not None:
             resume_session(run_datasets, earlier)
-            journal.write(run_id, earlier, identity)
+            journal.write(run_id, earlier, identity, request)
     if run_params.get("only_missing_outputs"):
         declare_existing(pipeline, datasets)
     policy_registry.export()

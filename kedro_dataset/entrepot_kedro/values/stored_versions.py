@@ -83,7 +83,10 @@ class VersionedStoredDataset(VersionsInStore, StoredDataset):
     def _existing_versions(self, store: Store) -> list[str]:
         versions = _stored_versions(store, self.name)
         if not versions:
-            raise VersionNotFoundError(f"no version of dataset {self.name!r} has been saved in {store!r}")
+            raise VersionNotFoundError(
+                f"no version of dataset {self.name!r} has been saved in scope {store.scope!r} of the store at "
+                f"{store.address}"
+            )
         return versions
 
 

@@ -1,0 +1,128 @@
+"""What a failed ``kedro run`` says and leaves, and what ``kedro entrepot`` makes of it: the run as it was asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kedro_projects import kedro, write_project
+
+FILES = {
+    "conf/base/entrepot.yml": "intermediates: '*'\n",
+    "conf/base/catalog.yml": 'total:\n  type: entrepot_kedro.EntrepotDataset\n  session: ""\n',
+    "conf/base/parameters.yml": "rows: 10\n",
+    "src/resumed/pipeline_registry.py": """
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+from kedro.pipeline import node, pipeline
+
+
+def other():
+    Path("default").touch()
+    return "other"
+
+
+def make(rows):
+    return np.ones(rows)
+
+
+def add(values):
+    if "FAIL" in os.environ:
+        raise RuntimeError("told to fail")
+    return int(values.sum())
+
+
+def write(values, total):
+    Path("answer").write_text(json.dumps([len(values), total]))
+
+
+def register_pipelines():
+    return {
+        "__default__": pipeline([node(other, None, "other", name="other")]),
+        "sums": pipeline(
+            [
+                node(make, "params:rows", "values", name="make"),
+                node(add, "values", "total", name="add"),
+                node(write, ["values", "total"], None, name="write"),
+            ]
+        ),
+    }
+""",
+}
+SUMS = ("--pipeline", "sums")
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
+
+
+class Project:
+    """A project whose datasets are loaded only when a run needs them.
+
+    Args:
+        folder: where it is made.
+        address: of the store.
+    """
+
+    def __init__(self, folder: Path, address: str) -> None:
+        write_project(folder, "resumed", FILES)
+        self.folder = folder
+        self._variables = {"ENTREPOT_ADDRESS": address}
+
+    def execute(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return kedro(self.folder, *arguments, variables=self._variables | variables)
+
+    def output(self, *arguments: str, **variables: str) -> str:
+        """Output of a command that succeeds, in a single line."""
+        process = self.execute(*arguments, **variables)
+        assert process.returncode == 0, process.stdout
+        return " ".join(process.stdout.split())
+
+    def fail(self, *arguments: str, **variables: str) -> str:
+        """Output of a run that fails in its second node, in a single line."""
+        process = self.execute("run", *SUMS, *arguments, FAIL="1", **variables)
+        assert "told to fail" in process.stdout
+        return " ".join(process.stdout.split())
+
+    def answer(self) -> Any:
+        return json.loads((self.folder / "answer").read_text())
+
+
+@pytest.fixture
+def project(tmp_path: Path, daemon: Any) -> Project:
+    return Project(tmp_path, daemon.address)
+
+
+def test_the_advice_tells_outputs_of_an_earlier_run_from_its_own(project: Project) -> None:
+    project.output("run", *SUMS)
+    failed = project.fail("--params", "rows=20")
+    assert "(which leaves as it is what exists already: total)" in failed
+    assert '--from-nodes "add"' in failed
+    project.output("run", *SUMS, "--params", "rows=20", "--from-nodes", "add")
+    assert project.answer() == [20, 20]
+
+
+def test_resume_runs_the_pipeline_with_the_parameters_that_failed(project: Project) -> None:
+    project.fail("--params", "rows=30")
+    refused = project.execute("entrepot", "resume", "--pipeline", "__default__")
+    assert refused.returncode == 1
+    assert "had pipeline_names ['sums'], but ['__default__'] is given" in " ".join(refused.stdout.split())
+    resumed = project.output("entrepot", "resume")
+    assert "as the failed run: " in resumed
+    assert project.answer() == [30, 30]
+    assert not (project.folder / "default").exists()
+    assert "values" not in project.output("entrepot", "status")
+
+
+def test_commands_leave_alone_what_belongs_to_a_dag_run(project: Project) -> None:
+    dag_run = {"AIRFLOW_CTX_DAG_ID": "shop", "AIRFLOW_CTX_DAG_RUN_ID": "run-7"}
+    project.output("run", *SUMS, "--nodes", "make", **dag_run)
+    assert "kedro/airflow/shop/run-7: of a DAG run of Airflow, " in project.output("entrepot", "status")
+    assert "nothing to remove" in project.output("entrepot", "gc")
+    assert "no failed run of this project" in project.execute("entrepot", "resume").stdout
+    project.output("run", *SUMS, "--from-nodes", "add", **dag_run)
+    assert project.answer() == [10, 10]
