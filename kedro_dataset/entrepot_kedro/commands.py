@@ -179,9 +179,9 @@ def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str
     if request is None:
         return given
     for name, value in given.items():
-        if (known := request.get(name)) != value:
+        if (recorded := request.get(name)) != value:
             raise InvalidArgument(
-                f"the run of session {session} had {name} {known or 'of the project'}, but {value} is given: its "
+                f"the run of session {session} had {name} {recorded or 'of the project'}, but {value} is given: its "
                 "values would be mixed with others. Leave that option out to resume it, or begin a new run by kedro run"
             )
     return request
