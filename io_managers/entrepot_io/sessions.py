@@ -46,6 +46,15 @@ def kedro_session_in_airflow(dag_id: str, run_id: str) -> str:
     return run_session("kedro", "airflow", dag_id, run_id)
 
 
+def is_kedro_session_in_airflow(session: str) -> bool:
+    """Whether a session's name is one of :func:`kedro_session_in_airflow`.
+
+    >>> is_kedro_session_in_airflow("kedro/airflow/etl/manual__1"), is_kedro_session_in_airflow("kedro/2026")
+    (True, False)
+    """
+    return session.startswith("kedro/airflow/")
+
+
 def parse_ttl(value: float | str | None) -> float:
     """Seconds that a session lives after its last use.
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 1e9
 GROUP = "kedro"  # first part of the names of runs' sessions
-DAG_RUN_PREFIX = "kedro/airflow/"  # of those of Airflow's DAG runs, whose tasks are nodes
 DATASET_PREFIX = "dataset:"  # of the names of datasets
 OWN_PREFIX = "entrepot."  # of the names of sessions with records of the store's own
 
@@ -188,13 +187,15 @@ def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str
 
 
 def _state(session: str, unused: Container[str]) -> str:
+    from entrepot_io.sessions import is_kedro_session_in_airflow
+
     if not session:
         return "of the project"
     if session.startswith(OWN_PREFIX):
         return "of Entrepot itself"
     if session not in unused:
         return "in use"
-    if session.startswith(DAG_RUN_PREFIX):
+    if is_kedro_session_in_airflow(session):
         return "of a DAG run of Airflow"
     return "ended" if _is_run(session) else "named, not in use"
 
@@ -231,7 +232,9 @@ def _chosen(store: Store, session: str | None) -> str:
 
 def _is_run(session: str) -> bool:
     """Whether it is that of a ``kedro run``, and not of a DAG run, which goes on while no process has it open."""
-    return session.startswith(f"{GROUP}/") and not session.startswith(DAG_RUN_PREFIX)
+    from entrepot_io.sessions import is_kedro_session_in_airflow
+
+    return session.startswith(f"{GROUP}/") and not is_kedro_session_in_airflow(session)
 
 
 @contextmanager
