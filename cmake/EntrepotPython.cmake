@@ -2,9 +2,10 @@
 #
 #   entrepot_extension(<source>...)
 #
-# One binary serves every Python from 3.12 on (stable ABI); older versions need one each.
+# One binary serves every Python from 3.12 on (stable ABI); older versions need one each, and so do free-threaded ones,
+# for which FREE_THREADED declares that the extension does without the GIL.
 function(entrepot_extension)
-  nanobind_add_module(_core NB_STATIC STABLE_ABI LTO NOMINSIZE ${ARGN})
+  nanobind_add_module(_core NB_STATIC STABLE_ABI FREE_THREADED LTO NOMINSIZE ${ARGN})
   target_link_libraries(_core PRIVATE entrepot)
 endfunction()
 
@@ -29,13 +30,13 @@ macro(entrepot_add_python_extension)
     endif()
     find_package(nanobind CONFIG REQUIRED)
     add_subdirectory("${PROJECT_SOURCE_DIR}/core/src/bindings" "${PROJECT_BINARY_DIR}/core/src/bindings")
-    foreach(target nanobind-static nanobind-static-abi3 _core)
+    foreach(target nanobind-static nanobind-static-abi3 nanobind-static-ft _core)
       if(TARGET ${target} AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
         # nanobind uses stderr without including <cstdio>; libc++ does not include it indirectly.
         target_compile_options(${target} PRIVATE "SHELL:-include cstdio")
       endif()
     endforeach()
-    foreach(target nanobind-static nanobind-static-abi3)
+    foreach(target nanobind-static nanobind-static-abi3 nanobind-static-ft)
       if(TARGET ${target})
         target_compile_options(${target} PRIVATE -w)
       endif()

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,8 +56,24 @@ void append_rows(PageAggregator& aggregator, const nb::list& key_columns, const 
   check(without_gil([&] { return aggregator.append(keys, values, signal_interrupt()); }));
 }
 
-nb::list merged_keys(const AggregateMerger& merger) {
-  const std::vector<DecodedColumn> columns = check(without_gil([&] { return merger.keys(); }));
+// A merger with a lock, because nothing keeps Python code from using one in several threads.
+struct PyAggregateMerger {
+  AggregateMerger merger;
+  std::mutex mutex;
+
+  // Without the GIL, which a thread that waits for the lock must not keep from the one that has it.
+  template <class Work>
+  auto run(Work&& work) {
+    return without_gil([&] {
+      const std::lock_guard lock(mutex);
+      return work(merger);
+    });
+  }
+};
+
+nb::list merged_keys(PyAggregateMerger& merger) {
+  const std::vector<DecodedColumn> columns =
+      check(merger.run([](const AggregateMerger& merged) { return merged.keys(); }));
   nb::list made;
   for (const DecodedColumn& column : columns) {
     const auto* const offsets = reinterpret_cast<const char*>(column.offsets.data());
@@ -66,8 +84,9 @@ nb::list merged_keys(const AggregateMerger& merger) {
   return made;
 }
 
-nb::tuple merged_results(const AggregateMerger& merger, std::size_t aggregate) {
-  const AggregateResults results = check(without_gil([&] { return merger.results(aggregate); }));
+nb::tuple merged_results(PyAggregateMerger& merger, std::size_t aggregate) {
+  const AggregateResults results =
+      check(merger.run([&](const AggregateMerger& merged) { return merged.results(aggregate); }));
   return nb::make_tuple(to_bytes(results.data), to_bytes(results.valid), results.nulls);
 }
 
@@ -89,21 +108,24 @@ void add_aggregates(nb::module_& module, nb::class_<PyClient>& cls) {
            })
       .def("abandon",
            [](const std::shared_ptr<PageAggregator>& aggregator) { without_gil([&] { aggregator->abandon(); }); });
-  nb::class_<AggregateMerger>(module, "AggregateMerger", "Merges the partial results of one partition.")
+  nb::class_<PyAggregateMerger>(module, "AggregateMerger", "Merges the partial results of one partition.")
       .def(
           "__init__",
-          [](AggregateMerger* merger, std::vector<std::uint32_t> widths, const std::vector<std::uint8_t>& kinds) {
-            new (merger) AggregateMerger(std::move(widths), layout_from(kinds));
+          [](PyAggregateMerger* merger, std::vector<std::uint32_t> widths, const std::vector<std::uint8_t>& kinds) {
+            new (merger) PyAggregateMerger{AggregateMerger(std::move(widths), layout_from(kinds)), {}};
           },
           nb::arg("widths"), nb::arg("kinds"))
-      .def_prop_ro("rows", &AggregateMerger::rows)
+      .def_prop_ro("rows",
+                   [](PyAggregateMerger& merger) {
+                     return merger.run([](const AggregateMerger& merged) { return merged.rows(); });
+                   })
       .def(
           "add",
-          [](AggregateMerger& merger, nb::handle page) {
+          [](PyAggregateMerger& merger, nb::handle page) {
             Exports exports;
             const SourceBuffer buffer = exports.add(page);
-            // With the GIL, which keeps other threads from the merger.
-            check(merger.add({static_cast<const std::byte*>(buffer.data), buffer.length}));
+            const std::span page_bytes(static_cast<const std::byte*>(buffer.data), buffer.length);
+            check(merger.run([&](AggregateMerger& merged) { return merged.add(page_bytes); }));
           },
           nb::arg("page"))
       .def("keys", &merged_keys)

@@ -207,7 +207,7 @@ void add_methods(nb::class_<PyClient>& cls) {
           [](PyClient& client, const nb::bytes& id) -> std::optional<std::uint32_t> {
             const IdBytes object_id = id_from(id);
             // No wait: keeps the GIL.
-            if (const auto generation = client.current_client().peek_generation(object_id)) return generation;
+            if (const auto generation = client.attachment()->client->peek_generation(object_id)) return generation;
             return check(client.run([&](const Attachment& attachment) {
               return attachment.client->generation_of(object_id, signal_interrupt());
             }));
@@ -348,7 +348,7 @@ void add_status_methods(nb::class_<PyClient>& cls) {
            })
       .def("ensure_connected",
            [](PyClient& client) {
-             if (client.current_client().is_connected()) return;
+             if (client.attachment()->client->is_connected()) return;
              // Any request will do: its answer comes from the store that is there now.
              check(client.run([&](const Attachment& attachment) {
                return attachment.client->generation_of({}, signal_interrupt());
@@ -358,13 +358,13 @@ void add_status_methods(nb::class_<PyClient>& cls) {
                    [](PyClient& client) { return client.reconnecting_client().attachment()->client->is_connected(); })
       .def("close", [](PyClient& client) { without_gil([&] { client.reconnecting_client().close(); }); })
       .def_prop_ro("closed", [](PyClient& client) { return client.reconnecting_client().closed(); })
-      .def_prop_ro("life", [](PyClient& client) { return client.attachment().number; })
-      .def_prop_ro("pins", [](PyClient& client) { return client.current_client().pins_in_use(); })
-      .def_prop_ro("instance", [](PyClient& client) { return to_hex(client.current_client().server().instance); })
-      .def_prop_ro("host", [](PyClient& client) { return to_text(client.current_client().server().host); })
-      .def_prop_ro("daemon_version", [](PyClient& client) { return to_text(client.current_client().server().version); })
+      .def_prop_ro("life", [](PyClient& client) { return client.attachment()->number; })
+      .def_prop_ro("pins", [](PyClient& client) { return client.attachment()->client->pins_in_use(); })
+      .def_prop_ro("instance", [](PyClient& client) { return to_hex(client.attachment()->client->server().instance); })
+      .def_prop_ro("host", [](PyClient& client) { return to_text(client.attachment()->client->server().host); })
+      .def_prop_ro("daemon_version", [](PyClient& client) { return to_text(client.attachment()->client->server().version); })
       .def_prop_ro("shared_between_users",
-                   [](PyClient& client) { return client.current_client().server().shared_between_users; });
+                   [](PyClient& client) { return client.attachment()->client->server().shared_between_users; });
 }
 
 }  // namespace

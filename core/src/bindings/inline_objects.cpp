@@ -30,7 +30,7 @@ nb::object get_small(const Client& client, nb::handle id) {
 }  // namespace
 
 InlineBytes& inline_bytes() {
-  static InlineBytes small_bytes;  // set once while the package is imported; read under the GIL
+  static InlineBytes small_bytes;  // set once, while the package is imported
   return small_bytes;
 }
 
@@ -45,14 +45,14 @@ void add_inline_objects(nb::module_& module, nb::class_<PyClient>& cls) {
       "small_tree", [](const nb::bytes& value) { return to_bytes(inline_bytes().tree_of(view_of(value))); },
       nb::arg("value"));
   cls.def(
-         "get_small", [](const PyClient& client, nb::handle id) { return get_small(client.current_client(), id); },
+         "get_small", [](const PyClient& client, nb::handle id) { return get_small(*client.attachment()->client, id); },
          nb::arg("id"))
       .def(
           "get_small_many",
           [](const PyClient& client, const nb::list& ids) {
             nb::list values;
             for (const nb::handle id : ids)
-              values.append(get_small(client.current_client(), id));
+              values.append(get_small(*client.attachment()->client, id));
             return values;
           },
           nb::arg("ids"));

@@ -29,8 +29,6 @@ std::uint32_t crc32c_of(nanobind::handle data, std::uint32_t seed) {
 
 }  // namespace
 
-// Built without nanobind's FREE_THREADED, on purpose: what the sources here call guarded by the GIL has no other lock.
-// A free-threaded Python turns the GIL on when it imports the extension.
 NB_MODULE(_core, module) {
   namespace nb = nanobind;
   // Values may still hold pins at interpreter shutdown; they are released when the process exits.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 
 #include "bindings/allocating.h"
 #include "bindings/gil.h"
@@ -69,7 +70,8 @@ void* reallocate(void* /*context*/, void* data, std::size_t bytes) {
   const auto before = memory.bytes_at(data);
   if (!before) return original.realloc(original.context, data, bytes);
   if (memory.resize(data, bytes)) return data;
-  // With the GIL: no other thread may write to the array between the copy and NumPy's use of its new place.
+  // Keeps the GIL, where there is one: no other thread may write to the array between the copy and NumPy's use of its
+  // new place. Without one, resizing an array that another thread writes to is as wrong as it is in NumPy itself.
   void* moved = memory.allocate(bytes, false);
   if (moved == nullptr) moved = original.malloc(original.context, bytes);
   if (moved == nullptr) return nullptr;
@@ -83,7 +85,9 @@ DataMemoryHandler handler = {"entrepot", 1, {nullptr, &allocate, &allocate_zeroe
 }  // namespace
 
 bool install_numpy_handler(nb::handle array_api) {
-  static bool installed = false;  // guarded by the GIL
+  static std::mutex mutex;
+  static bool installed = false;  // guarded by mutex
+  const std::lock_guard lock(mutex);
   if (installed) return true;
   auto* const functions = static_cast<void**>(PyCapsule_GetPointer(array_api.ptr(), nullptr));
   if (functions == nullptr) throw nb::python_error();

@@ -29,8 +29,15 @@ struct PyAppender {
 // A writer and the locks of its appenders, so that it does not finish while one appends.
 struct PyPageWriter {
   std::shared_ptr<PageWriter> writer;
-  std::vector<std::shared_ptr<PyAppender>> appenders;  // guarded by the GIL
+  std::mutex mutex;
+  std::vector<std::shared_ptr<PyAppender>> appenders;  // guarded by mutex
+
+  [[nodiscard]] std::vector<std::shared_ptr<PyAppender>> all_appenders() {
+    const std::lock_guard lock(mutex);
+    return appenders;
+  }
 };
+using PyPageWriterPtr = std::shared_ptr<PyPageWriter>;
 
 std::span<const std::uint32_t> partition_numbers_from(Exports& exports, nb::handle numbers) {
   const SourceBuffer buffer = exports.add(numbers);
@@ -47,7 +54,7 @@ Status check_numbers(std::span<const std::uint32_t> numbers, std::uint32_t parti
   return Status::ok();
 }
 
-PyPageWriter create_writer(PyClient& client, std::uint64_t session, const std::vector<std::uint64_t>& sets,
+PyPageWriterPtr create_writer(PyClient& client, std::uint64_t session, const std::vector<std::uint64_t>& sets,
                            std::uint32_t partitions, std::uint64_t page_bytes, std::uint8_t framing,
                            std::uint32_t record_bytes, double timeout, const nb::bytes& prefix) {
   PageWriterOptions options;
@@ -56,35 +63,38 @@ PyPageWriter create_writer(PyClient& client, std::uint64_t session, const std::v
   options.framing = static_cast<Framing>(framing);
   options.record_bytes = record_bytes;
   options.wait_ms = milliseconds(timeout);
-  return {open_page_writer(client, options, session, sets, prefix), {}};
+  auto created = std::make_shared<PyPageWriter>();
+  created->writer = open_page_writer(client, options, session, sets, prefix);
+  return created;
 }
 
-std::shared_ptr<PyAppender> create_appender(PyPageWriter& writer) {
+std::shared_ptr<PyAppender> create_appender(const PyPageWriterPtr& writer) {
   auto appender = std::make_shared<PyAppender>();
-  appender->writer = writer.writer;
-  appender->appender = writer.writer->appender();
-  writer.appenders.push_back(appender);
+  appender->writer = writer->writer;
+  appender->appender = writer->writer->appender();
+  const std::lock_guard lock(writer->mutex);
+  writer->appenders.push_back(appender);
   return appender;
 }
 
-nb::bytes finish(PyPageWriter& writer) {
-  const std::vector<std::shared_ptr<PyAppender>> appenders = writer.appenders;
+nb::bytes finish(const PyPageWriterPtr& writer) {
+  const std::vector<std::shared_ptr<PyAppender>> appenders = writer->all_appenders();
   const std::vector<SealedPage> pages = check(without_gil([&] {
     std::vector<std::unique_lock<std::mutex>> locks;
     for (const auto& appender : appenders)
       locks.emplace_back(appender->mutex);
-    return writer.writer->finish(signal_interrupt());
+    return writer->writer->finish(signal_interrupt());
   }));
   return pack_pages(pages);
 }
 
-void abandon(PyPageWriter& writer) {
-  const std::vector<std::shared_ptr<PyAppender>> appenders = writer.appenders;
+void abandon(const PyPageWriterPtr& writer) {
+  const std::vector<std::shared_ptr<PyAppender>> appenders = writer->all_appenders();
   without_gil([&] {
     std::vector<std::unique_lock<std::mutex>> locks;
     for (const auto& appender : appenders)
       locks.emplace_back(appender->mutex);
-    writer.writer->abandon();
+    writer->writer->abandon();
   });
 }
 
@@ -339,7 +349,7 @@ void add_pages(nb::module_& module, nb::class_<PyClient>& cls) {
              nb::handle offsets,
              unsigned offset_bytes) { append_many(*appender, numbers, data, width, offsets, offset_bytes); },
           nb::arg("numbers"), nb::arg("data"), nb::arg("width"), nb::arg("offsets").none(), nb::arg("offset_bytes"));
-  nb::class_<PyPageWriter>(module, "PageWriter", "Pages that this process fills; see client/page_writer.h.")
+  nb::class_<PyPageWriterPtr>(module, "PageWriter", "Pages that this process fills; see client/page_writer.h.")
       .def("appender", &create_appender)
       .def("finish", &finish)
       .def("abandon", &abandon);

@@ -39,7 +39,7 @@ void PyClient::connect(const ConnectOptions& options) {
   }
   reconnecting_client_ =
       check(without_gil([&] { return ReconnectingClient::connect(options, std::move(hooks), signal_interrupt()); }));
-  attachment_ = reconnecting_client_->attachment();
+  use(reconnecting_client_->attachment());
 }
 
 }  // namespace entrepot::bindings

@@ -20,9 +20,20 @@ class PyClient {
   [[nodiscard]] const std::shared_ptr<ReconnectingClient>& shared_reconnecting_client() const {
     return reconnecting_client_;
   }
-  // For work done with the GIL held throughout, which this attachment therefore outlives.
-  [[nodiscard]] const Client& current_client() const { return *attachment_->client; }
-  [[nodiscard]] const ReconnectingClient::Attachment& attachment() const { return *attachment_; }
+  // For work done within one expression. With the GIL, which such work keeps, no other thread replaces the attachment
+  // meanwhile; without one, the work needs a reference of its own.
+#ifdef Py_GIL_DISABLED
+  using CurrentAttachment = ReconnectingClient::AttachmentPtr;
+#else
+  using CurrentAttachment = const ReconnectingClient::Attachment*;
+#endif
+  [[nodiscard]] CurrentAttachment attachment() const {
+#ifdef Py_GIL_DISABLED
+    return shared_attachment();
+#else
+    return attachment_.get();
+#endif
+  }
 
   // Runs `work`, which takes an Attachment, without the GIL; runs it again if the store turns out to be another one
   // now.
@@ -33,18 +44,29 @@ class PyClient {
   // Does not wait for a store beyond `limit`.
   template <class Work>
   auto run(os::Deadline limit, Work&& work) {
-    ReconnectingClient::AttachmentPtr used = attachment_;
+    ReconnectingClient::AttachmentPtr used = shared_attachment();
     auto done = without_gil([&] { return reconnecting_client_->run(used, limit, signal_interrupt(), work); });
-    // With the GIL: nobody is using the previous one.
-    if (used != attachment_) attachment_ = reconnecting_client_->attachment();
+    if (used != shared_attachment()) use(reconnecting_client_->attachment());
     return done;
   }
 
  private:
+  [[nodiscard]] ReconnectingClient::AttachmentPtr shared_attachment() const {
+    const nb::ft_lock_guard lock(mutex_);
+    return attachment_;
+  }
+  // With the GIL, nobody is using the previous attachment. It is released outside the lock, which its Client's end
+  // would hold for long.
+  void use(ReconnectingClient::AttachmentPtr next) {
+    const nb::ft_lock_guard lock(mutex_);
+    attachment_.swap(next);
+  }
+
   nb::object start_;     // None, or starts the store
   nb::object replaced_;  // None, or called for each new store
   std::shared_ptr<ReconnectingClient> reconnecting_client_;
-  ReconnectingClient::AttachmentPtr attachment_;  // guarded by the GIL
+  mutable nb::ft_mutex mutex_;                    // nothing where there is a GIL
+  ReconnectingClient::AttachmentPtr attachment_;  // guarded by the GIL, or by mutex_
 };
 
 }  // namespace entrepot::bindings

@@ -369,7 +369,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
 
 // A blob being written.
 //
-//   open ──Client::seal──▶ sealed (read-only)
+//   open ──Client::seal──▶ sealing ──▶ sealed (read-only), or dropped
+//     │                     └──failed before it was sent──▶ open
 //     ├──drop, destroyed──▶ dropped
 //     └──fork, in the child──▶ orphan
 class WritableBlob {
@@ -393,12 +394,17 @@ class WritableBlob {
   friend class Client;
   friend class ObjectBuilder;
   friend class PageWriter;
-  enum class State : std::uint8_t { kOpen, kSealed, kDropped, kOrphan };
+  enum class State : std::uint8_t { kOpen, kSealing, kSealed, kDropped, kOrphan };
   WritableBlob() = default;
+  // Of threads that seal or drop an open blob at once, one gets true.
+  [[nodiscard]] bool leave_open_for(State next) {
+    State expected = State::kOpen;
+    return state_.compare_exchange_strong(expected, next);
+  }
   void shorten(std::uint64_t bytes);  // to its first bytes, if it is in the store
 
   std::shared_ptr<Client> client_;
-  State state_ = State::kOpen;
+  std::atomic<State> state_ = State::kOpen;
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
   bool is_exposed_ = true;              // whether the user may have its address

@@ -38,7 +38,7 @@ Result<std::shared_ptr<WritableBlob>> Client::create(std::uint64_t nbytes, std::
 
 PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt& interrupt) {
   PutResult result;
-  if (blob.state_ != WritableBlob::State::kOpen) {
+  if (!blob.leave_open_for(WritableBlob::State::kSealing)) {
     result.status = blob.state_ == WritableBlob::State::kOrphan
                         ? Status(Code::kNotSealed,
                                  "the parent process was writing this blob when this process was forked: "
@@ -62,7 +62,10 @@ PutResult Client::seal(WritableBlob& blob, const PutItem& item, const Interrupt&
     plan[0].seal.buffers = {{kInlineBlob, 0, 0, blob.bytes_}};
     result.status = blob.private_.protect_read_only(0, blob.private_.bytes());
   }
-  if (!result.status.is_ok()) return result;
+  if (!result.status.is_ok()) {
+    blob.state_ = WritableBlob::State::kOpen;
+    return result;
+  }
   {
     const std::lock_guard lock(blobs_mutex_);
     blobs_.erase(&blob);
@@ -82,6 +85,14 @@ PutResult Client::seal_parts(std::span<const std::shared_ptr<WritableBlob>> blob
   static_cast<ObjectSpec&>(plan[0].seal) = item;
   results[0].status = locate_parts(blobs, plan[0]);
   if (!results[0].status.is_ok()) return results[0];
+  for (std::size_t i = 0; i < blobs.size(); ++i) {
+    if (blobs[i]->leave_open_for(WritableBlob::State::kSealing)) continue;
+    for (const auto& earlier : blobs.first(i))
+      earlier->state_ = WritableBlob::State::kOpen;
+    results[0].status = Status(Code::kInvalidArgument,
+                               "a part of this object is given twice, or is sealed or dropped by another thread");
+    return results[0];
+  }
   {
     const std::lock_guard lock(blobs_mutex_);
     for (const auto& blob : blobs)
@@ -134,8 +145,7 @@ Status Client::locate_parts(std::span<const std::shared_ptr<WritableBlob>> blobs
 WritableBlob::~WritableBlob() { drop(); }
 
 void WritableBlob::drop() {
-  if (state_ != State::kOpen) return;
-  state_ = State::kDropped;
+  if (!leave_open_for(State::kDropped)) return;
   if (!client_) return;  // its creation failed for lack of memory
   {
     const std::lock_guard lock(client_->blobs_mutex_);
