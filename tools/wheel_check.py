@@ -1,7 +1,9 @@
 """Tests wheels or an sdist as a user would: installs each in an empty environment and uses it.
 
-A wheel is installed and used with only its environment's programs on PATH, so without a compiler. For an sdist, PATH
-also has a compiler and the programs that it calls, as on a bare image: no CMake and no Ninja. pip's cache is not used.
+A wheel is installed and used with only its environment's programs on PATH, so without a compiler, with each Python of
+this machine that it is for (those of musl and without a GIL are found as tools/wheel_pythons.py says). For an sdist,
+PATH also has a compiler and the programs that it calls, as on a bare image: no CMake and no Ninja. pip's cache is not
+used.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import argparse
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,10 +29,20 @@ def _runs_here(wheel: Path) -> bool:
 
 
 def _pythons_for(package: Path, pythons: list[Interpreter]) -> list[Interpreter]:
-    """The Pythons that can install a wheel (all of them for a stable-ABI wheel); for an sdist, the newest one."""
+    """The Pythons that can install a wheel (all of them for a stable-ABI wheel); for an sdist, the newest usual one."""
     if package.name.endswith(".tar.gz"):
-        return pythons[-1:]
-    return [python for python in pythons if f"-{python.tag}-" in package.name]
+        return [python for python in pythons if python.libc == "gnu" and not python.is_free_threaded][-1:]
+    libc = "musl" if "-musllinux_" in package.name else "gnu"
+    return [python for python in pythons if f"-{python.tag}-" in package.name and python.libc == libc]
+
+
+def _install_command(env: Path, uv: str) -> list[str]:
+    """pip's, or uv's for a Python that was built without TLS and so cannot download."""
+    python = str(env / "bin/python")
+    has_tls = subprocess.run([python, "-c", "import ssl"], capture_output=True, timeout=60).returncode == 0
+    if has_tls:
+        return [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return [uv, "pip", "install", "--quiet", "--python", python]
 
 
 def _bare_image(folder: Path) -> str:
@@ -68,8 +81,12 @@ def try_installed(package: Path, python: str, uv: str) -> str:
         run("environment", [uv, "venv", "--quiet", "--seed", "--python", python, str(env)], cwd=empty)
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("ENTREPOT_", "PYTHON"))}
         bare["PATH"] = str(env / "bin")
-        install = [str(env / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        if package.suffix == ".whl":
+        install = _install_command(env, uv)
+        if "-cp313t-" in package.name:
+            # msgpack has wheels for free-threaded Pythons from 3.14 on; before, its part in Python, without a compiler.
+            install += ["--only-binary", "numpy,entrepot"]
+            bare["MSGPACK_PUREPYTHON"] = "1"
+        elif package.suffix == ".whl":
             install += ["--only-binary", ":all:"]
         else:
             install += ["--only-binary", "numpy,msgpack", "--no-cache-dir"]
@@ -112,7 +129,8 @@ def main() -> int:
                 print(f"wheel-test: {package.name}: skipped, no matching Python on this machine")
             for python in pythons:
                 printed = try_installed(package.resolve(), python.path, uv)
-                print(f"wheel-test: {time.monotonic() - begin:6.1f} s  {package.name}: works\n{printed}", flush=True)
+                seconds = f"{time.monotonic() - begin:6.1f} s"
+                print(f"wheel-test: {seconds}  {package.name}: works with {python.name}\n{printed}", flush=True)
                 tried += 1
     except WheelError as error:
         print(f"wheel-test: {error}", file=sys.stderr)

@@ -20,17 +20,28 @@ class WheelError(Exception):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python to build for; ``version`` is (major, minor)."""
+    """A Python to build for or to test with; ``version`` is (major, minor), ``libc`` is "gnu" or "musl"."""
 
     path: str
     version: tuple[int, int]
+    is_free_threaded: bool = False
+    libc: str = "gnu"
+
+    @property
+    def name(self) -> str:
+        """For example ``3.13``, ``3.13t`` without a GIL, ``3.13 (musl)``."""
+        return f"{self.version[0]}.{self.version[1]}{'t' * self.is_free_threaded}{' (musl)' * (self.libc == 'musl')}"
 
     @property
     def tag(self) -> str:
-        """The tag of its wheels: ``cp311-cp311``, but ``cp312-abi3`` from 3.12 on."""
+        """The tag of its wheels: ``cp311-cp311``, but ``cp312-abi3`` from 3.12 on; ``cp313-cp313t`` without a GIL, for
+        which there is no stable ABI before 3.15.
+        """
+        name = f"cp{self.version[0]}{self.version[1]}"
+        if self.is_free_threaded:
+            return f"{name}-{name}t"
         if self.version >= STABLE_ABI:
             return f"cp{STABLE_ABI[0]}{STABLE_ABI[1]}-abi3"
-        name = f"cp{self.version[0]}{self.version[1]}"
         return f"{name}-{name}"
 
 
@@ -69,9 +80,11 @@ def inspect(path: str) -> Interpreter | None:
     """The Python at ``path``, or None if it is unsuitable (not CPython, or without C headers)."""
     program = (
         "import os, sys, sysconfig\n"
-        "assert sys.implementation.name == 'cpython' and not sysconfig.get_config_var('Py_GIL_DISABLED')\n"
+        "assert sys.implementation.name == 'cpython'\n"
         "assert os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h'))\n"
-        "print(sys._base_executable, *sys.version_info[:2])"
+        "libc = 'musl' if 'musl' in (sysconfig.get_config_var('HOST_GNU_TYPE') or '') else 'gnu'\n"
+        "free = int(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)\n"
+        "print(sys._base_executable, *sys.version_info[:2], free, libc)"
     )
     try:
         done = subprocess.run([path, "-I", "-c", program], capture_output=True, text=True, timeout=60)
@@ -79,15 +92,17 @@ def inspect(path: str) -> Interpreter | None:
         return None
     if done.returncode != 0:
         return None
-    executable, major, minor = done.stdout.rsplit(maxsplit=2)
-    return Interpreter(executable, (int(major), int(minor)))
+    executable, major, minor, free_threaded, libc = done.stdout.rsplit(maxsplit=4)
+    return Interpreter(executable, (int(major), int(minor)), free_threaded == "1", libc.strip())
 
 
 def interpreters(uv: str) -> list[Interpreter]:
-    """One Python of each minor version, oldest first: from uv, pyenv and PATH."""
-    candidates: list[str] = []
-    for minor in range(OLDEST[1], STABLE_ABI[1] + 4):
-        version = f"3.{minor}"
+    """One Python of each kind (minor version, with or without a GIL, C library), oldest first: those that the variable
+    ENTREPOT_PYTHONS lists as PATH does, then those of uv, pyenv and PATH.
+    """
+    candidates = [path for path in os.environ.get("ENTREPOT_PYTHONS", "").split(os.pathsep) if path]
+    minors = range(OLDEST[1], STABLE_ABI[1] + 4)
+    for version in [f"3.{minor}" for minor in minors] + [f"3.{minor}t" for minor in minors if minor > STABLE_ABI[1]]:
         process = subprocess.run(
             [uv, "python", "find", "--no-project", "--no-python-downloads", version],
             cwd=ROOT,
@@ -98,10 +113,11 @@ def interpreters(uv: str) -> list[Interpreter]:
             candidates.append(process.stdout.strip())
         candidates.append(f"python{version}")
         pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-        candidates.extend(str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python")))
-    chosen: dict[tuple[int, int], Interpreter] = {}
+        pattern = f"{version[:-1]}.*t" if version.endswith("t") else f"{version}.*[0-9]"
+        candidates.extend(str(path) for path in sorted(pyenv.glob(f"{pattern}/bin/python")))
+    chosen: dict[str, Interpreter] = {}
     for path in candidates:
         interpreter = inspect(path)
         if interpreter is not None and interpreter.version >= OLDEST:
-            chosen.setdefault(interpreter.version, interpreter)
-    return [chosen[version] for version in sorted(chosen)]
+            chosen.setdefault(interpreter.name, interpreter)
+    return sorted(chosen.values(), key=lambda python: (python.libc, python.is_free_threaded, python.version))

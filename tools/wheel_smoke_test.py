@@ -5,14 +5,36 @@ It starts a private daemon, puts and gets bytes and an array, kills the daemon, 
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import signal
 import sys
+import sysconfig
+import threading
 import time
 
 import entrepot
 import numpy as np
 from entrepot import _core, cli
+
+
+def use_from_threads(store: entrepot.Store) -> None:
+    """Put, get and delete in eight threads at once, with one client."""
+    started = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        started.wait(timeout=30)
+        for turn in range(300):
+            small = store.put(b"%d of %d" % (turn, number))
+            large = store.put(np.full(5_000, number * 1000 + turn))
+            assert store.get(small) == b"%d of %d" % (turn, number)
+            assert store.get(large)[-1] == number * 1000 + turn
+            assert store.delete(small)
+            assert store.delete(large)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work, number) for number in range(8)]:
+            done.result(timeout=120)
 
 
 def main() -> int:
@@ -47,7 +69,14 @@ def main() -> int:
         later = another.put(array + 1)
     assert store.get(later)[0, 0] == 1.0
     assert cli.main(["explain", "E107"]) == 0  # its page is in the wheel
-    print(f"python {sys.version_info[0]}.{sys.version_info[1]}, {_core.__file__}, copies by {_core.copy_kind()}")
+    locked = "with a GIL"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        # It would be turned on by the first extension that does not declare that it can do without, ours included.
+        assert not getattr(sys, "_is_gil_enabled")(), "the GIL was turned on"  # noqa: B009 - unknown before 3.13
+        use_from_threads(store)
+        locked = "without a GIL"
+    version = f"python {sys.version_info[0]}.{sys.version_info[1]} {locked}"
+    print(f"{version}, {_core.__file__}, copies by {_core.copy_kind()}")
     store.close()
     return 0
 
