@@ -47,6 +47,8 @@ find_missing() {
   PATH="$PATH:/usr/sbin" ip -V >/dev/null 2>&1 || need iproute2 "ip and tc, for the same"
   command -v chromium >/dev/null || need chromium "Chromium, for the tests of entrepot ui"
   command -v prometheus >/dev/null || need prometheus "Prometheus and promtool, for the tests of metrics and alerts"
+  command -v zsh >/dev/null || need zsh "zsh, for the tests of entrepot completion"
+  command -v fish >/dev/null || need fish "fish, for the same"
   command -v fusermount3 >/dev/null || need fuse3 "fusermount3, for the tests of entrepot mount"
   pkg-config --version >/dev/null 2>&1 || need pkg-config "pkg-config, to build pyfuse3 for the same"
   if ! echo '#include <fuse_lowlevel.h>' |
@@ -96,5 +98,5 @@ if [[ "$(id -u)" == 0 && -z "${ENTREPOT_NO_SYSTEM_INSTALL:-}" ]] && command -v a
   exit 1
 fi
 echo "setup: on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
-echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler ucx-devel postgresql-server postgresql etcd redis chromium golang-github-prometheus fuse3 fuse3-devel pkgconf python3-devel" >&2
+echo "setup: on Fedora: sudo dnf install gcc-c++ cmake ninja-build gtest-devel flatbuffers-devel flatbuffers-compiler ucx-devel postgresql-server postgresql etcd redis chromium golang-github-prometheus zsh fish fuse3 fuse3-devel pkgconf python3-devel" >&2
 exit 1

@@ -1,4 +1,4 @@
-"""``entrepot get --head``, ``entrepot diff`` and ``entrepot completion``."""
+"""``entrepot get --head`` and ``entrepot diff``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import entrepot
@@ -216,25 +215,3 @@ def test_characters_that_an_encoding_lacks_are_escaped(
         )
         assert done.returncode == (3 if command[0] == "diff" else 0), done.stderr
         assert written in done.stdout.decode("latin-1"), command
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("shtab")
-    assert main(["completion", shell]) == 0
-    printed = capsys.readouterr().out
-    assert "prefetch" in printed
-    assert shell == "tcsh" or "--physical" in printed  # shtab completes no options in tcsh
-
-
-def test_bash_completes_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("shtab")
-    assert main(["completion", "bash"]) == 0
-    script = tmp_path / "entrepot"
-    script.write_text(capsys.readouterr().out)
-    ask = (
-        f"source {script}; COMP_WORDS=(entrepot pref); COMP_CWORD=1; "
-        "$(complete -p entrepot | sed 's/.*-F \\([^ ]*\\).*/\\1/') entrepot pref entrepot; echo ${COMPREPLY[@]}"
-    )
-    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["prefetch"], done.stderr

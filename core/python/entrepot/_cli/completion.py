@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
     from entrepot._cli.common import SubParsers
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 _EPILOG = """\
 bash: entrepot completion bash > ~/.local/share/bash-completion/completions/entrepot
 zsh:  entrepot completion zsh > "${fpath[1]}/_entrepot"
+fish: entrepot completion fish > ~/.config/fish/completions/entrepot.fish
 tcsh: entrepot completion tcsh > ~/.entrepot.tcsh, and 'source ~/.entrepot.tcsh' in ~/.tcshrc"""
 
 
@@ -38,5 +39,9 @@ def run_completion(shell: str, build_parser: Callable[[], argparse.ArgumentParse
         raise InvalidArgument("entrepot completion needs shtab: pip install 'entrepot[cli]'")
     import shtab
 
+    if shell not in shtab.SUPPORTED_SHELLS:
+        raise InvalidArgument(
+            f"the installed shtab, {shtab.__version__}, has no completion for {shell}: pip install --upgrade shtab"
+        )
     print(shtab.complete(build_parser(), shell))
     return 0
