@@ -127,7 +127,7 @@ soak: build  ## random clients, kills and stops, checked against models, ENTREPO
 fuzz: setup  ## fuzz untrusted input with libFuzzer (needs clang) and Atheris; ENTREPOT_FUZZ_SECONDS (60) per target
 	@bash tools/fuzz.sh
 
-wheel:  ## build an sdist and manylinux wheels for x86_64 and aarch64, in dist/; WHEEL_ARGS
+wheel:  ## build an sdist and wheels for x86_64 and aarch64, glibc and musl, in dist/; WHEEL_ARGS
 	@python=$$(bash tools/find_python.sh); "$${python:-python3}" tools/wheel.py $(WHEEL_ARGS)
 
 wheel-test:  ## try the wheels in dist/ that run on this machine, each in an empty environment without a compiler
