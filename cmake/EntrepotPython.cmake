@@ -41,6 +41,11 @@ macro(entrepot_add_python_extension)
         target_compile_options(${target} PRIVATE -w)
       endif()
     endforeach()
+    foreach(target nanobind-static nanobind-static-abi3 nanobind-static-ft _core)
+      if(TARGET ${target})
+        set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # nanobind's sources clash
+      endif()
+    endforeach()
     if(TARGET _core)
       install(TARGETS _core LIBRARY DESTINATION entrepot COMPONENT python)
       # For `entrepot explain`, which takes them from docs in a source tree.

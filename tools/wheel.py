@@ -103,6 +103,8 @@ def build_wheel(env: Path, tools: Path, python: Interpreter, target: tuple[str, 
         "_PYTHON_HOST_PLATFORM": f"linux-{arch}",
         "SETUPTOOLS_EXT_SUFFIX": _suffix(python, arch, libc),
         "SKBUILD_INSTALL_STRIP": "false",
+        # Eight sources at a time, as the sanitizers' presets: a third of the time.
+        "SKBUILD_CMAKE_DEFINE": "CMAKE_UNITY_BUILD=ON;CMAKE_UNITY_BUILD_BATCH_SIZE=8",
         "SKBUILD_BUILD_DIR": str(WORK / "cmake" / f"{arch}-{libc}"),
     }
     command = [program, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
