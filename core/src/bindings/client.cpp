@@ -362,7 +362,8 @@ void add_status_methods(nb::class_<PyClient>& cls) {
       .def_prop_ro("pins", [](PyClient& client) { return client.attachment()->client->pins_in_use(); })
       .def_prop_ro("instance", [](PyClient& client) { return to_hex(client.attachment()->client->server().instance); })
       .def_prop_ro("host", [](PyClient& client) { return to_text(client.attachment()->client->server().host); })
-      .def_prop_ro("daemon_version", [](PyClient& client) { return to_text(client.attachment()->client->server().version); })
+      .def_prop_ro("daemon_version",
+                   [](PyClient& client) { return to_text(client.attachment()->client->server().version); })
       .def_prop_ro("shared_between_users",
                    [](PyClient& client) { return client.attachment()->client->server().shared_between_users; });
 }

@@ -53,7 +53,8 @@ void add_object_builders(nb::module_& module, nb::class_<PyClient>& cls) {
         const GilReleased released;
         builder->give_up();
       });
-  cls.def("builder", [](const PyClient& client) { return std::make_shared<ObjectBuilder>(client.attachment()->client); })
+  cls.def("builder",
+          [](const PyClient& client) { return std::make_shared<ObjectBuilder>(client.attachment()->client); })
       .def(
           "allocate",
           [](PyClient& client, const BuilderPtr& builder, std::uint64_t nbytes, double timeout) {

@@ -55,8 +55,8 @@ Status check_numbers(std::span<const std::uint32_t> numbers, std::uint32_t parti
 }
 
 PyPageWriterPtr create_writer(PyClient& client, std::uint64_t session, const std::vector<std::uint64_t>& sets,
-                           std::uint32_t partitions, std::uint64_t page_bytes, std::uint8_t framing,
-                           std::uint32_t record_bytes, double timeout, const nb::bytes& prefix) {
+                              std::uint32_t partitions, std::uint64_t page_bytes, std::uint8_t framing,
+                              std::uint32_t record_bytes, double timeout, const nb::bytes& prefix) {
   PageWriterOptions options;
   options.partitions = partitions;
   options.page_bytes = page_bytes;
