@@ -1,7 +1,7 @@
 """Builds the release files: an sdist, and from it wheels for each Python and architecture that this machine supports.
 
-The wheels are built by zig for an old glibc or for musl, and for the oldest CPU of their architecture, and auditwheel
-verifies that before it tags them as manylinux or musllinux. Rationale: docs/decisions/0004-wheels.md.
+The wheels are built by zig for an old glibc or for musl, and for the oldest CPU of their architecture. They are tagged as
+manylinux or musllinux once it is verified that they need nothing else. Rationale: docs/decisions/0004-wheels.md.
 """
 
 from __future__ import annotations
@@ -111,10 +111,12 @@ def build_wheel(env: Path, tools: Path, python: Interpreter, target: tuple[str, 
     run(label, command, variables)
     (raw,) = folder.glob("*.whl")
     repaired = folder / "repaired"
-    # No symbol tells which musl is needed, so auditwheel has to be told what to verify against.
-    platform_tag = "auto" if libc == "gnu" else f"musllinux_{MUSL.replace('.', '_')}_{arch}"
-    repair = [str(tools / "bin/python"), "-m", "auditwheel", "repair", "--plat", platform_tag, "--only-plat"]
-    printed = run(f"{label}: auditwheel", [*repair, "--wheel-dir", str(repaired), str(raw)], variables)
+    if libc == "gnu":
+        repair = [str(tools / "bin/python"), "-m", "auditwheel", "repair", "--plat", "auto", "--only-plat"]
+        printed = run(f"{label}: auditwheel", [*repair, "--wheel-dir", str(repaired), str(raw)], variables)
+    else:
+        repair = [str(tools / "bin/python"), str(ROOT / "tools/wheel_musl.py"), str(raw), str(repaired)]
+        printed = run(f"{label}: tag", [*repair, f"musllinux_{MUSL.replace('.', '_')}_{arch}"], variables)
     (wheel,) = repaired.glob("*.whl")
     # auditwheel names a wheel after the newest symbol it needs; this is how it accepts another machine's platform.
     oldest = f"manylinux_{GLIBC.replace('.', '_')}" if libc == "gnu" else f"musllinux_{MUSL.replace('.', '_')}"
