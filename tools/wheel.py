@@ -1,7 +1,7 @@
 """Builds the release files: an sdist, and from it wheels for each Python and architecture that this machine supports.
 
-The wheels are built by zig for an old glibc or for musl, and for the oldest CPU of their architecture. They are tagged as
-manylinux or musllinux once it is verified that they need nothing else. Rationale: docs/decisions/0004-wheels.md.
+The wheels are built by zig for an old glibc or for musl, and for the oldest CPU of their architecture. They are tagged
+as manylinux or musllinux once it is verified that they need nothing else. Rationale: docs/decisions/0004-wheels.md.
 """
 
 from __future__ import annotations

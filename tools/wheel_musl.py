@@ -11,7 +11,9 @@ import hashlib
 import io
 import sys
 import zipfile
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 # musl's loader takes this name for the C library that the process has, whatever its file is called.
 MUSL = "libc.so"
@@ -19,9 +21,8 @@ MUSL = "libc.so"
 
 def needed(binary: bytes) -> set[str]:
     """The libraries that an ELF file names."""
-    from elftools.elf.elffile import ELFFile
-
-    dynamic = ELFFile(io.BytesIO(binary)).get_section_by_name(".dynamic")
+    elf: Any = import_module("elftools.elf.elffile")  # in the environment of the wheels' tools alone
+    dynamic = elf.ELFFile(io.BytesIO(binary)).get_section_by_name(".dynamic")
     return {tag.needed for tag in dynamic.iter_tags("DT_NEEDED")} if dynamic is not None else set()
 
 
