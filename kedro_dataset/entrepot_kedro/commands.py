@@ -166,7 +166,7 @@ def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str
     """What the run of a session was asked for, or, if that is not known, ``options``, as far as they are given.
 
     Raises:
-        InvalidArgument: an option is not what is known.
+        InvalidArgument: an option is not what is known, or the run had parameters that only Python can represent.
     """
     from entrepot.errors import InvalidArgument
     from entrepot_policy.state.events import log_file

@@ -111,6 +111,7 @@ class EntrepotHooks:
 
         Raises:
             ValueError: an input does not exist, and no node makes it.
+            StoreUnavailable: a store that the run's datasets are in cannot be reached.
             PolicyError: a target is not writable.
             InvalidArgument: datasets of one scope have different credentials, under a policy.
         """
@@ -130,6 +131,8 @@ class EntrepotHooks:
             from entrepot_kedro.stored_datasets import join_run
 
             join_run(pipeline.datasets(), catalog, str(run_params["run_id"]))
+        if (held_sessions := _loaded_held_sessions()) is not None:
+            held_sessions.check_stores(pipeline, catalog)
         if (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.continue_earlier_run(
                 run_params, pipeline, catalog, unregistered, has_policy=binding is not None
@@ -149,7 +152,7 @@ class EntrepotHooks:
             begin_run(binding, run_params, pipeline, catalog)
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.begin_run(run_params, pipeline, catalog)
-        if (held_sessions := _loaded_held_sessions()) is not None:
+        if held_sessions is not None:
             held_sessions.hold(str(run_params["run_id"]), pipeline, catalog)
 
     @hook_impl

@@ -96,11 +96,9 @@ def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
             continue
         logger.warning(
             "Entrepot: the values that this run computed (%s) are kept. To continue, run the same command with "
-            '--only-missing-outputs%s, or with ENTREPOT_SESSION=%s and --from-nodes "%s"; to drop them: '
-            "entrepot sessions rm %s",
+            '--only-missing-outputs%s, or with --from-nodes "%s"; to drop them: entrepot sessions rm %s',
             human_bytes(sum(entry.nbytes for entry in saved_objects)),
             f" (which leaves as it is what exists already: {', '.join(existing)})" if existing else "",
-            shlex.quote(location.session),
             ",".join(nodes),
             shlex.quote(location.session),
         )

@@ -112,11 +112,20 @@ class RunJournal:
         return True
 
     def request_of(self, session: str) -> dict[str, Any] | None:
-        """Return what the newest run in a session was asked for; None if that is not known."""
+        """Return what the newest run in a session was asked for; None if the journal has no such run.
+
+        Raises:
+            InvalidArgument: it was asked for something that the journal cannot have, see :func:`run_request`.
+        """
         for entry in self._entries():
             if entry.get("session") == session:
                 request = entry.get("request")
-                return request if isinstance(request, dict) else None
+                if not isinstance(request, dict):
+                    raise InvalidArgument(
+                        f"the run of session {session} had parameters that only Python can represent, so it cannot be "
+                        "asked for again from outside: where it was run, run it again with only_missing_outputs=True"
+                    )
+                return request
         return None
 
     def take_session(self, identity: str) -> str | None:

@@ -1,7 +1,8 @@
-"""The session of datasets that belong to this process only, which is removed when the process exits.
+"""Sessions of datasets that belong to this process only, which are removed when the process exits.
 
-It is open from its first use on, so that it is in use, and does not expire, while the process computes something or a
-notebook waits for its user.
+There is one for all datasets that are created in Python by themselves, and one for each catalog that is built in Python
+(:func:`entrepot_kedro.catalog_config`). The former is open from its first use on, so that it is in use, and does not
+expire, while the process computes something or a notebook waits for its user; the latter by its datasets.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 _lock = threading.Lock()
-# Storage options by (address, scope) that have values of this process; guarded by _lock.
-_process_scopes: dict[tuple[str | None, str], Mapping[str, Any] | None] = {}
+_own_sessions = {PROCESS_SESSION}  # names of sessions that no other process needs; guarded by _lock
+# Storage options by (address, scope, session) that have values of this process; guarded by _lock.
+_used_sessions: dict[tuple[str | None, str, str], Mapping[str, Any] | None] = {}
 # The session, and the instance in which it was opened, by (address, scope); guarded by _lock.
 _held: dict[tuple[str | None, str], tuple[str, Store]] = {}
 
@@ -39,12 +41,23 @@ class SessionLocation:
     storage_options: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
-def register_process_session(address: str | None, scope: str, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Register a dataset that belongs to this process only: its values are removed when the process exits."""
+def add_own_session(session: str) -> None:
+    """Declare that a session is this process's own: it is removed when the process exits."""
     with _lock:
-        if not _process_scopes:
-            atexit.register(_remove_process_sessions, os.getpid())
-        _process_scopes[address, scope] = storage_options or _process_scopes.get((address, scope))
+        _own_sessions.add(session)
+
+
+def register_own_session(
+    address: str | None, scope: str, session: str, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Register a dataset: if its session is this process's own, its value is removed when the process exits."""
+    with _lock:
+        if session not in _own_sessions:
+            return
+        if not _used_sessions:
+            atexit.register(_remove_own_sessions, os.getpid())
+        place = (address, scope, session)
+        _used_sessions[place] = storage_options or _used_sessions.get(place)
 
 
 def hold_process_session(address: str | None, scope: str, store: Store) -> None:
@@ -60,11 +73,11 @@ def hold_process_session(address: str | None, scope: str, store: Store) -> None:
             _held[address, scope] = instance, store
 
 
-def _remove_process_sessions(pid: int) -> None:
+def _remove_own_sessions(pid: int) -> None:
     if os.getpid() != pid:
         return  # in a fork of that process
-    for (address, scope), storage_options in list(_process_scopes.items()):
-        remove_session(SessionLocation(address, scope, PROCESS_SESSION, storage_options), address)
+    for (address, scope, session), storage_options in list(_used_sessions.items()):
+        remove_session(SessionLocation(address, scope, session, storage_options), address)
 
 
 def remove_session(location: SessionLocation, address: str | None) -> None:

@@ -146,6 +146,10 @@ class StoredDataset(ABC):
         """Close the session, which the dataset has open from its first use in its own process on."""
 
     @abstractmethod
+    def begin_run_in(self, instance: str) -> None:
+        """Note the instance of the store in which the run begins: values are lost if another one takes its place."""
+
+    @abstractmethod
     def declare_continuable(self) -> None:
         """Tell the dataset that its run is in the journal, where the next run looks for values to go on with."""
 
