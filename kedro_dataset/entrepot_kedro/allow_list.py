@@ -81,6 +81,8 @@ def find_allow_list(context: Any) -> AllowList | None:
         config = loader[CONFIG_KEY]
     except (KeyError, MissingConfigException):  # other loaders know no such key
         return None
+    except Exception as error:  # whatever the loader makes of it
+        raise _invalid(f"entrepot.yml of this project cannot be read: {error}") from error
     for key in config:
         if key != "intermediates":
             policy_hint = f"; {_POLICY_HINT}" if "version" in config else ""

@@ -49,8 +49,8 @@ from entrepot_kedro.values.credentials import parse_credentials
 from entrepot_kedro.values.missing import lost_with_previous_store
 from entrepot_kedro.values.no_value import NO_VALUE
 from entrepot_kedro.values.previews import preview_of
-from entrepot_kedro.values.process_session import hold_process_session, register_own_session
-from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
+from entrepot_kedro.values.process_session import add_own_session, hold_process_session, register_own_session
+from entrepot_kedro.values.sessions import Session, default_scope, session_of
 from entrepot_kedro.values.stored_dataset import RunInfo
 from entrepot_kedro.values.stored_versions import VersionedStoredDataset
 from entrepot_kedro.values.table_arguments import parse_table_arguments
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
     """A dataset in the store.
 
-    In a catalog, its entry or pattern gives it its name:
+    In the catalog of a Kedro project, its entry or pattern gives it its name, by the plugin's hook:
 
     ```yaml
     features:
@@ -184,8 +184,11 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             self._session = session_of(session, run_id)
         else:
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
+        if self._session.is_of_process:
+            add_own_session(self._session.name)
         register_own_session(self.address, self.scope, self._session.name, self.storage_options)
-        self._run_instance: str | None = None  # the store's instance when the run began; travels to its workers
+        self._is_in_run = False  # a run has begun with it; travels to the run's workers, as does the next one
+        self._run_instance: str | None = None  # the store's instance when the run began, if its session is open
         self._declared_persistent: bool | None = None
         self._can_be_continued = False
 
@@ -220,9 +223,9 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
                 ``ObjectExists`` (the version already has another value) or ``StoreUnavailable``; or by ``RunEnded`` in
                 a worker process whose run was killed.
         """
-        if self._session.ends_with_run:
+        if self._session.ends_with_run or self._is_in_run:
             self._owner.check_running(self.name, self._session.name)
-        data = self._save_arguments.apply(data)
+        data = self._save_arguments.apply_to_saved(data)
         self._memory_value = NO_VALUE
         binding = policy_registry.active()
         try:
@@ -323,8 +326,8 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
     def store(self) -> Store:
         """Return a store for the value's session."""
         store = session_store(self.address, self.scope, self._session.name, self._session_ttl, self.storage_options)
-        if self._session.name == PROCESS_SESSION:
-            hold_process_session(self.address, self.scope, store)
+        if self._session.is_of_process:
+            hold_process_session(self.address, self.scope, self._session.name, store)
         elif self._session.ends_with_run and self._owner.is_this_process:
             instance = store.instance_id
             self._held = self._held if self._held is not None and self._held[0] == instance else (instance, store)
@@ -375,7 +378,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         """Belong to a run, unless a session is set or an earlier run has it; take a name, if there is none."""
         if self._name is None:
             self._name, self._form = plain_name(name), form_of(name)
-        if self._session.name == PROCESS_SESSION:
+        if self._session.is_of_process:
             self._session = session_of(None, run_id)
             self._held = None
 
@@ -391,13 +394,17 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             self._held = None
             held[1].close()
 
+    def outlives_process(self) -> bool:
+        """Return whether another process would find the value: it is in the store, and not only in this process."""
+        return self._memory_value is NO_VALUE and self.exists()
+
     def declare_persistent(self, persistent: bool) -> None:
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
         self._declared_persistent = persistent
 
-    def begin_run_in(self, instance: str) -> None:
-        """Note the instance of the store in which the run begins: values are lost if another one takes its place."""
-        self._run_instance = instance
+    def begin_run(self, instance: str | None) -> None:
+        """Note that a run begins, in which instance of the store: values are lost if another one takes its place."""
+        self._is_in_run, self._run_instance = True, instance
 
     def declare_continuable(self) -> None:
         """Tell the dataset that its run is in the journal, where the next run looks for values to go on with."""

@@ -55,8 +55,7 @@ def hold(run_id: str, pipeline: Pipeline, catalog: Any) -> None:
         _close(opened)
         raise
     for dataset in datasets.values():
-        if (instance := instances.get((dataset.address, dataset.session.name))) is not None:
-            dataset.begin_run_in(instance)
+        dataset.begin_run(instances.get((dataset.address, dataset.session.name)))
     with _lock:
         _held[run_id] = opened
 

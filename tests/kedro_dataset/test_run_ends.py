@@ -137,7 +137,7 @@ def project(tmp_path: Path, daemon: Any, request: pytest.FixtureRequest) -> Proj
 
 def advised(output: str) -> tuple[str, list[str], str]:
     """Session, arguments and command that a failed run's log advises."""
-    pattern = r"or with (--from-nodes \S+); to drop them: (entrepot sessions rm (\S+))"
+    pattern = r"with (--from-nodes \S+), or with --only-missing-outputs; to drop them: (entrepot sessions rm (\S+))"
     advice = re.search(pattern, output)
     assert advice is not None, output
     return advice[3], shlex.split(advice[1]), advice[2]

@@ -113,7 +113,7 @@ def test_a_failed_run_keeps_what_resuming_needs_and_says_how(caplog: pytest.LogC
     gc.collect()
     assert remaining_objects()["kedro/run-1"] >= 2
     advice = re.search(
-        r'\((\S+ \S+)\) are kept.*with --only-missing-outputs, or with --from-nodes "(.*)"; to drop them: (.*)',
+        r'\((\S+ \S+)\) are kept.*with --from-nodes "(.*)", or with --only-missing-outputs; to drop them: (.*)',
         caplog.text,
     )
     assert advice is not None, caplog.text
@@ -135,8 +135,23 @@ def test_a_failed_run_says_which_results_of_earlier_runs_would_be_left_as_they_a
     caplog.set_level(logging.WARNING, logger="kedro.entrepot")
     with pytest.raises(RuntimeError, match="told to fail"):
         run("run-2", job)
-    assert "--only-missing-outputs (which leaves as it is what exists already: kept), or with" in caplog.text
+    assert "--only-missing-outputs (which leaves as it is what exists already: kept); to drop" in caplog.text
     assert '--from-nodes "keep"' in caplog.text
+
+
+def test_a_value_that_stays_in_memory_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
+    job = pipeline(
+        [
+            node(make, None, "raw", name="make"),
+            node(lambda _: lambda value: value, "raw", "function", name="closure"),
+            node(lambda function, raw: function(raw), ["function", "raw"], "result", name="call"),
+            node(fail, ["result", "function"], "report", name="report"),
+        ]
+    )
+    caplog.set_level(logging.WARNING, logger="kedro.entrepot")
+    with pytest.raises(RuntimeError, match="told to fail"):
+        run("run-1", job)
+    assert '--from-nodes "make"' in caplog.text  # as `raw` has had its last consumer, too
 
 
 def test_a_run_that_saved_nothing_leaves_no_session(caplog: pytest.LogCaptureFixture) -> None:
@@ -211,6 +226,45 @@ def test_a_catalog_in_python_ends_with_its_process_unless_it_has_a_run(run_id: s
     process = subprocess.run(code, capture_output=True, text=True, timeout=100)
     assert process.returncode == 0, process.stderr
     assert remaining_objects() == left
+
+
+FORKED = """
+import multiprocessing, os, sys
+from entrepot_kedro import EntrepotDataset, catalog_config
+from kedro.io import DataCatalog
+
+parents = EntrepotDataset(name="x")
+parents.save("parent")
+
+
+def child(number, results):
+    own = EntrepotDataset(name="x")
+    own.save(number)
+    barrier.wait()
+    catalog = DataCatalog.from_config(catalog_config({"x": {"type": "entrepot_kedro.EntrepotDataset"}}))
+    catalog.save("x", number)
+    results.put((number, own.load(), catalog.load("x"), parents.load()))
+
+
+context = multiprocessing.get_context("fork")
+barrier, results = context.Barrier(3), context.Queue()
+children = [context.Process(target=child, args=(number, results)) for number in range(3)]
+for each in children:
+    each.start()
+for each in children:
+    assert (got := results.get())[:3] == (got[0],) * 3 and got[3] == "parent", got
+for each in children:
+    each.join()
+assert parents.load() == "parent"
+sessions = {info.session: info.objects for info in parents.store().sessions() if info.objects}
+assert len(sessions) == 1, sessions
+"""
+
+
+def test_each_fork_has_values_of_its_own_which_end_with_it() -> None:
+    process = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100)
+    assert process.returncode == 0, process.stderr
+    assert remaining_objects() == {}
 
 
 def test_gc_knows_a_run_whose_process_was_killed_after_its_end(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from entrepot.errors import InvalidArgument
-from entrepot_io.conversions import FORMS, convert, select
+from entrepot_io.conversions import FORMS, computed, convert, select
 
 _ARGUMENTS = ("as", "columns")
 # A plan or a reader is no value of its own: its rows are stored, in one of these forms.
@@ -42,6 +42,13 @@ class TableArguments:
         if self.form is not None:
             return convert(value, self.form, columns=self.columns)
         return self.select(value)
+
+    def apply_to_saved(self, value: Any) -> Any:
+        """Return a value as it is to be stored: what is still to be computed is computed once, for all readers.
+
+        Raises: as :meth:`apply`.
+        """
+        return value if self == TableArguments() else self.apply(computed(value))
 
     def select(self, value: Any) -> Any:
         """Return a value with the columns that these ask for, in the form that it has.
