@@ -112,12 +112,13 @@ def test_the_advice_tells_outputs_of_an_earlier_run_from_its_own(project: Projec
 
 
 def test_resume_runs_the_pipeline_with_the_parameters_that_failed(project: Project) -> None:
+    project.output("run", *SUMS)  # makes a `total` that the failed run has not replaced
     project.fail("--params", "rows=30")
     refused = project.execute("entrepot", "resume", "--pipeline", "__default__")
     assert refused.returncode == 1
     assert "had pipeline_names ['sums'], but ['__default__'] is given" in " ".join(refused.stdout.split())
     resumed = project.output("entrepot", "resume")
-    assert "as the failed run: " in resumed
+    assert ", from add on as the failed run: " in resumed
     assert project.answer() == [30, 30]
     assert not (project.folder / "default").exists()
     assert "values" not in project.output("entrepot", "status")
