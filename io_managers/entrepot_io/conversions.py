@@ -89,6 +89,14 @@ def select(value: Any, columns: Sequence[str]) -> Any:
     return value.select(names)
 
 
+def computed(value: Any) -> Any:
+    """The rows of a lazy frame or a reader, as a table; any other value is returned as it is."""
+    kind = type_name(value)
+    if kind == "polars.LazyFrame":
+        return value.collect()
+    return value.read_all() if kind == "pyarrow.RecordBatchReader" else value
+
+
 def _is_table(value: Any, kind: str) -> bool:
     if kind == "entrepot.Collection":
         return value.rows is not None and value.row_shape is None

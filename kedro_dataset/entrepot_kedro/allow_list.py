@@ -51,6 +51,11 @@ class AllowList:
             fnmatchcase(name, pattern) for pattern in self.exclude
         )
 
+    def unused_patterns(self, names: Iterable[str]) -> list[str]:
+        """Return the patterns to include that match none of some datasets."""
+        plain = {plain_name(name) for name in names}
+        return [pattern for pattern in self.include if not any(fnmatchcase(name, pattern) for name in plain)]
+
 
 def find_allow_list(context: Any) -> AllowList | None:
     """Find the allow-list of a project; None: it has none.
@@ -76,6 +81,8 @@ def find_allow_list(context: Any) -> AllowList | None:
         config = loader[CONFIG_KEY]
     except (KeyError, MissingConfigException):  # other loaders know no such key
         return None
+    except Exception as error:  # whatever the loader makes of it
+        raise _invalid(f"entrepot.yml of this project cannot be read: {error}") from error
     for key in config:
         if key != "intermediates":
             policy_hint = f"; {_POLICY_HINT}" if "version" in config else ""

@@ -30,7 +30,8 @@ def catalog_config(config: Mapping[str, Any], *, run_id: str | None = None) -> d
     Args:
         config: what ``DataCatalog.from_config`` takes; it is not changed.
         run_id: the run whose session the values belong to; default: a new one, so that two catalogs of one process
-            never share values unless they are meant to.
+            never share values unless they are meant to. As no other process can know it, its values are removed when
+            this process exits.
 
     Raises:
         InvalidArgument: it is not a mapping of entries by name.
@@ -42,7 +43,13 @@ def catalog_config(config: Mapping[str, Any], *, run_id: str | None = None) -> d
             "the configuration of a catalog is a mapping of entries by name, as in a project's catalog.yml, and not "
             f"{config!r}"
         )
-    run_id = run_id or f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{urandom(4).hex()}"
+    if run_id is None:
+        run_id = f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{urandom(4).hex()}"
+        from entrepot_io.sessions import run_session  # not at the top, as above
+
+        from entrepot_kedro.values.process_session import add_own_session
+
+        add_own_session(run_session("kedro", run_id))
     return named_entries(config, {"run_id": run_id})
 
 

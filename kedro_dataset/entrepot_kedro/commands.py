@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from entrepot import Store
+    from entrepot import ObjectID, Store
+
+    from entrepot_kedro.policy.run_journal import RunJournal
 
 NANOSECONDS = 1e9
 GROUP = "kedro"  # first part of the names of runs' sessions
@@ -94,12 +96,11 @@ def gc(metadata: Any, older_than: float, dry_run: bool) -> None:
 def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None) -> None:
     """Save what a run has stored at URL, a folder or an fsspec URL, and print the command that brings it back."""
     from entrepot.phrases import count_of, human_bytes
-    from entrepot_io.keys import kedro_key, object_name
 
     with _errors():
         store = _project_store(metadata)
         source = store.session(_chosen(store, session))
-        what = source if dataset is None else source.resolve(object_name(kedro_key(dataset)))
+        what = source if dataset is None else _object_of(source, dataset)
         report = source.save(what, url)
         objects = count_of(report.objects, "object")
         click.echo(f"saved {source.session_name} at {url}: {objects}, {human_bytes(report.nbytes)}")
@@ -115,10 +116,11 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
 @click.option("--env", "-e", help="environment of a run of which it is not known; default: that of the failed run")
 @click.pass_obj
 def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str, env: str | None) -> None:
-    """Run again what a failed run has not computed: kedro run --only-missing-outputs, in its session.
+    """Go on with a failed run, in its session, with its pipelines, environment and parameters.
 
-    With the pipelines, environment and parameters of the failed run. Outputs that exist are left as they are, also
-    those of earlier runs: kedro run --from-nodes computes them again.
+    It begins with the nodes that the failed run has not finished, and computes what depends on them. Of a run that was
+    killed these are not known: then it is kedro run --only-missing-outputs, which leaves outputs that exist as they
+    are, also those of earlier runs.
     """
     from entrepot_io.connections import unshared_store
 
@@ -126,8 +128,13 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
         store = _project_store(metadata)
         chosen = _chosen(store, session)
         request = _request_of(store, chosen, {"pipeline_names": [pipeline] if pipeline else None, "env": env})
+        start_nodes = _journal(store).start_nodes(chosen)
         held = unshared_store(store.address, store.scope, chosen, durable=False)  # from now on, it is in use
-    click.echo(f"going on in session {chosen}; outputs that exist are left as they are, also those of earlier runs")
+    if start_nodes:
+        click.echo(f"going on in session {chosen}, from {', '.join(start_nodes)} on")
+        request["from_nodes"] = start_nodes  # the others that were asked for come before these, or are done
+    else:
+        click.echo(f"going on in session {chosen}; outputs that exist are left as they are, also those of earlier runs")
     if request:
         click.echo(f"as the failed run: {', '.join(f'{name} {value}' for name, value in request.items())}")
     os.environ["ENTREPOT_SESSION"] = chosen  # before any dataset is made
@@ -138,7 +145,8 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
     of_project = {"env": request.pop("env", None), "runtime_params": request.pop("runtime_params", None)}
     with held, KedroSession.create(project_path=metadata.project_path, **of_project) as opened:
         kedro_session: Any = opened  # the declared type is one whose run() takes no arguments
-        kedro_session.run(runner=runner_class(), only_missing_outputs=True, **request)
+        kedro_session.run(runner=runner_class(), only_missing_outputs=not start_nodes, **request)
+    _journal(store).remove_session(chosen)
 
 
 def _parse_age(text: str) -> float:
@@ -166,15 +174,12 @@ def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str
     """What the run of a session was asked for, or, if that is not known, ``options``, as far as they are given.
 
     Raises:
-        InvalidArgument: an option is not what is known.
+        InvalidArgument: an option is not what is known, or the run had parameters that only Python can represent.
     """
     from entrepot.errors import InvalidArgument
-    from entrepot_policy.state.events import log_file
-
-    from entrepot_kedro.policy.run_journal import RunJournal
 
     given = {name: value for name, value in options.items() if value is not None}
-    request = RunJournal(log_file(store.scope)).request_of(session)
+    request = _journal(store).request_of(session)
     if request is None:
         return given
     for name, value in given.items():
@@ -184,6 +189,39 @@ def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str
                 "values would be mixed with others. Leave that option out to resume it, or begin a new run by kedro run"
             )
     return request
+
+
+def _object_of(store: Store, dataset: str) -> ObjectID:
+    """The object of a dataset in a session, by its name in the catalog.
+
+    Raises:
+        ObjectNotFound: the session does not have it; the message says what it has.
+    """
+    from entrepot.errors import ObjectNotFound
+    from entrepot_io.keys import kedro_key, object_name
+
+    from entrepot_kedro.values.transcoding import plain_name
+
+    try:
+        return store.resolve(object_name(kedro_key(plain_name(dataset))))
+    except ObjectNotFound as error:
+        names = sorted(
+            name.removeprefix(DATASET_PREFIX)
+            for each in store.list(session=store.session_name)
+            for name in each.names
+            if name.startswith(DATASET_PREFIX)
+        )
+        raise ObjectNotFound(
+            f"session {store.session_name} has no dataset {dataset!r}, only {', '.join(names) or 'none at all'}"
+        ) from error
+
+
+def _journal(store: Store) -> RunJournal:
+    from entrepot_policy.state.events import log_file
+
+    from entrepot_kedro.policy.run_journal import RunJournal
+
+    return RunJournal(log_file(store.scope))
 
 
 def _state(session: str, unused: Container[str]) -> str:

@@ -33,7 +33,7 @@ from entrepot_kedro.log import logger
 from entrepot_kedro.policy.run_journal import RunJournal, run_identity, run_request
 from entrepot_kedro.stored_datasets import declare_existing, one_per_session, resume_session, stored_datasets
 from entrepot_kedro.values.process_session import SessionLocation
-from entrepot_kedro.values.sessions import PROCESS_SESSION, default_scope
+from entrepot_kedro.values.sessions import default_scope
 from entrepot_kedro.values.stored_dataset import StoredDataset
 
 if TYPE_CHECKING:
@@ -97,6 +97,16 @@ def end_run(run_params: Mapping[str, Any], *, succeeded: bool) -> None:
         _journal().mark_failed(str(run_id))
 
 
+def note_start_nodes(start_nodes: Mapping[str, list[str]]) -> None:
+    """Note in the journal with which nodes ``kedro entrepot resume`` has to start.
+
+    Args:
+        start_nodes: names of nodes by session.
+    """
+    for session, nodes in start_nodes.items():
+        _journal().note_start_nodes(session, nodes)
+
+
 # --- internal
 
 
@@ -112,8 +122,8 @@ def _continue(
     """
     if not datasets:
         return
-    journal = _journal()
-    for run_id, session in journal.sessions(run_identity(dict(run_params))):
+    journal, identity = _journal(), run_identity(dict(run_params))
+    for run_id, session in journal.sessions(identity):
         try:
             if any(_is_in_use(dataset, session) for dataset in one_per_session(datasets)):
                 continue  # another run goes on in it, as after `kedro entrepot resume`
@@ -121,7 +131,9 @@ def _continue(
         except EntrepotError as error:
             logger.warning("Entrepot: cannot look for what run %s has computed: %s", run_id, error)
             return
-        if suffices(held) and journal.remove(run_id):
+        if suffices(held) and journal.take_over(
+            run_id, str(run_params["run_id"]), session, identity, run_request(run_params)
+        ):
             names = ", ".join(sorted(held))
             logger.info("Continuing in the session of an earlier run, '%s', which has %s", session, names)
             resume_session(datasets.values(), session)
@@ -133,7 +145,7 @@ def _datasets_of_run(pipeline: Pipeline, catalog: Any) -> dict[str, StoredDatase
     return {
         name: dataset
         for name, dataset in stored_datasets(catalog, pipeline, pipeline).items()
-        if dataset.session.ends_with_run and dataset.session.name != PROCESS_SESSION
+        if dataset.session.ends_with_run and not dataset.session.is_of_process
     }
 
 

@@ -46,13 +46,14 @@ from entrepot_kedro.run_owner import RunOwner
 from entrepot_kedro.values.arguments import check_name, check_texts, check_version
 from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.credentials import parse_credentials
-from entrepot_kedro.values.load_arguments import parse_load_arguments
+from entrepot_kedro.values.missing import lost_with_previous_store
 from entrepot_kedro.values.no_value import NO_VALUE
 from entrepot_kedro.values.previews import preview_of
-from entrepot_kedro.values.process_session import hold_process_session, register_process_session
-from entrepot_kedro.values.sessions import PROCESS_SESSION, Session, default_scope, session_of
+from entrepot_kedro.values.process_session import add_own_session, hold_process_session, register_own_session
+from entrepot_kedro.values.sessions import Session, default_scope, session_of
 from entrepot_kedro.values.stored_dataset import RunInfo
 from entrepot_kedro.values.stored_versions import VersionedStoredDataset
+from entrepot_kedro.values.table_arguments import parse_table_arguments
 from entrepot_kedro.values.transcoding import convert_to_form, form_of, plain_name
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
     """A dataset in the store.
 
-    In a catalog, its entry or pattern gives it its name:
+    In the catalog of a Kedro project, its entry or pattern gives it its name, by the plugin's hook:
 
     ```yaml
     features:
@@ -72,6 +73,11 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
       load_args:
         as: polars
         columns: [customer, price]
+
+    orders:
+      type: entrepot_kedro.EntrepotDataset
+      save_args:
+        as: arrow
 
     model:
       type: entrepot_kedro.EntrepotDataset
@@ -114,6 +120,8 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             ``reading: loop_sequential``; unset: the session's default set.
         load_args: ``as``, the form in which a table or array is loaded, whatever was saved (``pandas``, ``polars``,
             ``polars.lazy``, ``arrow``, ``arrow.reader`` or ``numpy``), and ``columns``, a list of a table's columns.
+        save_args: the same for what is stored, whatever a node returns: ``as`` (``pandas``, ``polars``, ``arrow`` or
+            ``numpy``) and ``columns``.
         credentials: storage options of ``ENTREPOT_DURABLE``, where values are also written: what fsspec's driver takes,
             such as ``key`` and ``secret``; in a catalog, a name in ``credentials.yml``.
         run_id: ID of the run whose session the value belongs to, if no session is set; supplied by a run or by
@@ -142,6 +150,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         session_ttl: float | str | None = None,
         locality_set: str | dict[str, Any] | None = None,
         load_args: dict[str, Any] | None = None,
+        save_args: dict[str, Any] | None = None,
         credentials: dict[str, Any] | None = None,
         run_id: str | None = None,
         version: Version | None = None,
@@ -156,7 +165,8 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         self.metadata = metadata
         self.run_info: RunInfo | None = None
         self._locality_set = parse_usage_hints(locality_set)
-        self._load_arguments = parse_load_arguments(load_args)
+        self._load_arguments = parse_table_arguments("load_args", load_args)
+        self._save_arguments = parse_table_arguments("save_args", save_args)
         self.storage_options = parse_credentials(credentials)
         self._name = None if name is None else plain_name(name)
         self._form = "" if name is None else form_of(name)
@@ -174,8 +184,11 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             self._session = session_of(session, run_id)
         else:
             self._session = Session(SCOPE_SESSION, ends_with_run=False)
-        if self._session.name == PROCESS_SESSION:
-            register_process_session(self.address, self.scope, self.storage_options)
+        if self._session.is_of_process:
+            add_own_session(self._session.name)
+        register_own_session(self.address, self.scope, self._session.name, self.storage_options)
+        self._is_in_run = False  # a run has begun with it; travels to the run's workers, as does the next one
+        self._run_instance: str | None = None  # the store's instance when the run began, if its session is open
         self._declared_persistent: bool | None = None
         self._can_be_continued = False
 
@@ -185,25 +198,34 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         It is the caller's own unless ``copy`` says otherwise: modifying it changes no other reader's.
 
         Raises:
-            DatasetError: caused by ``ObjectNotFound`` or ``ObjectLost`` if the value is missing, by
-                ``UnsupportedType`` or ``InvalidArgument`` if it has no such form or columns, or by
-                ``StoreUnavailable`` if the store cannot be reached.
+            DatasetError: caused by ``ObjectNotFound`` or ``ObjectLost`` if the value is missing (a
+                ``VersionNotFoundError``, if the dataset has no version at all), by ``UnsupportedType`` or
+                ``InvalidArgument`` if it has no such form or columns, or by ``StoreUnavailable`` if the store cannot be
+                reached.
         """
         if self._memory_value is not NO_VALUE:
             return self._load_arguments.apply(self._memory_value)
         binding = policy_registry.active()
-        value = self.read_direct() if binding is None else binding.load(self)
+        try:
+            value = self.read_direct() if binding is None else binding.load(self)
+        except ObjectNotFound as error:
+            self._check_versions(error)
+            if self._session.ends_with_run and self._run_instance is not None:
+                lost_with_previous_store(self.store(), self._run_instance, self.name, error)
+            raise
         return self._load_arguments.apply(convert_to_form(value, self._form) if self._form else value)
 
     def save(self, data: Any) -> None:
         """Save a value. It replaces the value of an earlier attempt, except for versions, which are written once.
 
         Raises:
-            DatasetError: caused by ``StoreFull``, ``UnsupportedType``, ``ObjectExists`` (the version already has
-                another value) or ``StoreUnavailable``; or by ``RunEnded`` in a worker process whose run was killed.
+            DatasetError: caused by ``StoreFull``, ``UnsupportedType``, ``InvalidArgument`` (it has no such columns),
+                ``ObjectExists`` (the version already has another value) or ``StoreUnavailable``; or by ``RunEnded`` in
+                a worker process whose run was killed.
         """
-        if self._session.ends_with_run:
+        if self._session.ends_with_run or self._is_in_run:
             self._owner.check_running(self.name, self._session.name)
+        data = self._save_arguments.apply_to_saved(data)
         self._memory_value = NO_VALUE
         binding = policy_registry.active()
         try:
@@ -304,8 +326,8 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
     def store(self) -> Store:
         """Return a store for the value's session."""
         store = session_store(self.address, self.scope, self._session.name, self._session_ttl, self.storage_options)
-        if self._session.name == PROCESS_SESSION:
-            hold_process_session(self.address, self.scope, store)
+        if self._session.is_of_process:
+            hold_process_session(self.address, self.scope, self._session.name, store)
         elif self._session.ends_with_run and self._owner.is_this_process:
             instance = store.instance_id
             self._held = self._held if self._held is not None and self._held[0] == instance else (instance, store)
@@ -356,7 +378,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         """Belong to a run, unless a session is set or an earlier run has it; take a name, if there is none."""
         if self._name is None:
             self._name, self._form = plain_name(name), form_of(name)
-        if self._session.name == PROCESS_SESSION:
+        if self._session.is_of_process:
             self._session = session_of(None, run_id)
             self._held = None
 
@@ -372,9 +394,17 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             self._held = None
             held[1].close()
 
+    def outlives_process(self) -> bool:
+        """Return whether another process would find the value: it is in the store, and not only in this process."""
+        return self._memory_value is NO_VALUE and self.exists()
+
     def declare_persistent(self, persistent: bool) -> None:
         """Tell Kedro whether the value exists, so that ``--only-missing-outputs`` runs no node unnecessarily."""
         self._declared_persistent = persistent
+
+    def begin_run(self, instance: str | None) -> None:
+        """Note that a run begins, in which instance of the store: values are lost if another one takes its place."""
+        self._is_in_run, self._run_instance = True, instance
 
     def declare_continuable(self) -> None:
         """Tell the dataset that its run is in the journal, where the next run looks for values to go on with."""
@@ -402,10 +432,19 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             "address": self.address,
             "copy": None if self._gives_own_values else self.copy_mode,
             "load_args": self._load_arguments.describe(),
+            "save_args": self._save_arguments.describe(),
             "locality_set": None if self._locality_set is None else self._locality_set.name,
             "load_version": None if version is None else version.load,
             "save_version": None if version is None else version.save,
         }
+
+    def _check_versions(self, error: ObjectNotFound) -> None:
+        """Raise Kedro's own error if a load has failed because no version has been saved."""
+        if self.is_versioned:
+            try:
+                self.resolve_load_version()
+            except VersionNotFoundError as missing:
+                raise missing from error
 
     def _resolve_load_key(self) -> str | None:
         """Return the key to load from; None for a version that is only where the session is durable: an alias tells."""

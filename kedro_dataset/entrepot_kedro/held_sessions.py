@@ -19,7 +19,6 @@ from entrepot.errors import EntrepotError
 from entrepot_io.connections import unshared_store
 from entrepot_io.sessions import SCOPE_SESSION
 
-from entrepot_kedro.log import logger
 from entrepot_kedro.stored_datasets import one_per_session, stored_datasets
 
 if TYPE_CHECKING:
@@ -33,33 +32,57 @@ _held: dict[str, list[Store]] = {}  # by run ID; guarded by _lock
 def hold(run_id: str, pipeline: Pipeline, catalog: Any) -> None:
     """Open the sessions of a run that begins, now that it is known which they are; those that are missing are created.
 
-    Logs a warning if a store cannot be reached: the run may get by without it, or the store be back in time.
-
     Args:
         run_id: ID of the run.
         pipeline: pipeline of the run.
         catalog: catalog of the run.
+
+    Raises:
+        StoreUnavailable: a store was reached by :func:`check_stores`, and cannot be reached any more.
     """
+    datasets = stored_datasets(catalog, pipeline, pipeline)
+    instances: dict[tuple[str | None, str], str] = {}
     opened: list[Store] = []
-    for dataset in one_per_session(stored_datasets(catalog, pipeline, pipeline)):
-        if dataset.session.name == SCOPE_SESSION:  # never expires
-            continue
-        try:
-            # Without the durable tier: its driver may not be used in processes that are forked once it is loaded.
-            opened.append(unshared_store(dataset.address, dataset.scope, dataset.session.name, durable=False))
-        except EntrepotError as error:
-            logger.warning(
-                "Entrepot: cannot open session '%s' of this run; nodes that load from it or save to it will fail: %s",
-                dataset.session.name,
-                error,
-            )
+    try:
+        for dataset in one_per_session(datasets):
+            name = dataset.session.name
+            if name != SCOPE_SESSION:  # that one never expires
+                # Without the durable tier: its driver may not be used in processes that are forked once it is loaded.
+                store = unshared_store(dataset.address, dataset.scope, name, durable=False)
+                opened.append(store)
+                instances[dataset.address, name] = store.instance_id
+    except EntrepotError:
+        _close(opened)
+        raise
+    for dataset in datasets.values():
+        dataset.begin_run(instances.get((dataset.address, dataset.session.name)))
     with _lock:
         _held[run_id] = opened
+
+
+def check_stores(pipeline: Pipeline, catalog: Any) -> None:
+    """Check that the stores of a run that begins can be reached, rather than let its first node compute in vain.
+
+    Args:
+        pipeline: pipeline of the run.
+        catalog: catalog of the run.
+
+    Raises:
+        StoreUnavailable: nothing answers at an address.
+    """
+    datasets = stored_datasets(catalog, pipeline, pipeline)
+    by_store = {(dataset.address, dataset.scope): dataset for dataset in datasets.values()}
+    for address, scope in by_store:
+        unshared_store(address, scope, SCOPE_SESSION, durable=False).close()
 
 
 def release(run_id: str) -> None:
     """Close the sessions of a run that has ended; do nothing for one that has none open."""
     with _lock:
         opened = _held.pop(run_id, [])
+    _close(opened)
+
+
+def _close(opened: list[Store]) -> None:
     for store in opened:
         store.close()

@@ -111,6 +111,7 @@ class EntrepotHooks:
 
         Raises:
             ValueError: an input does not exist, and no node makes it.
+            StoreUnavailable: a store that the run's datasets are in cannot be reached.
             PolicyError: a target is not writable.
             InvalidArgument: datasets of one scope have different credentials, under a policy.
         """
@@ -130,15 +131,18 @@ class EntrepotHooks:
             from entrepot_kedro.stored_datasets import join_run
 
             join_run(pipeline.datasets(), catalog, str(run_params["run_id"]))
+        if (held_sessions := _loaded_held_sessions()) is not None:
+            held_sessions.check_stores(pipeline, catalog)
         if (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.continue_earlier_run(
                 run_params, pipeline, catalog, unregistered, has_policy=binding is not None
             )
-        if pattern_inputs := names_matching_patterns(pipeline.inputs(), catalog):
-            from entrepot_kedro.pipeline_inputs import check_inputs
+        if "entrepot_kedro.dataset" in sys.modules:
+            from entrepot_kedro.pipeline_inputs import check_inputs, names_in_run
 
+            unchecked = names_matching_patterns(pipeline.inputs(), catalog) | names_in_run(pipeline.inputs(), catalog)
             try:
-                check_inputs(pattern_inputs, catalog, can_recompute=binding is not None)
+                check_inputs(unchecked, catalog, can_recompute=binding is not None)
             except ValueError:
                 if (session_cleanup := _loaded_session_cleanup()) is not None:
                     session_cleanup.on_run_refused(pipeline, catalog)
@@ -149,18 +153,20 @@ class EntrepotHooks:
             begin_run(binding, run_params, pipeline, catalog)
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.begin_run(run_params, pipeline, catalog)
-        if (held_sessions := _loaded_held_sessions()) is not None:
+        if held_sessions is not None:
             held_sessions.hold(str(run_params["run_id"]), pipeline, catalog)
 
     @hook_impl
-    def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
+    def after_pipeline_run(
+        self, run_params: dict[str, Any], run_result: dict[str, Any], pipeline: Pipeline, catalog: Any
+    ) -> None:
         """Finish a successful run."""
         run_params = active_runs.end(run_params, catalog)
         binding = policy_registry.active()
         if any("@" in name for name in pipeline.datasets()):
             from entrepot_kedro.pipeline_inputs import drop_transcoded
 
-            drop_transcoded(pipeline, catalog)
+            drop_transcoded(pipeline, catalog, run_result)
         if binding is not None:
             from entrepot_kedro.policy.run_lifecycle import end_run
 
@@ -188,7 +194,9 @@ class EntrepotHooks:
         if (held_sessions := _loaded_held_sessions()) is not None:
             held_sessions.release(str(run_params.get("run_id")))
         if (session_cleanup := _loaded_session_cleanup()) is not None:
-            session_cleanup.on_run_failure(pipeline, catalog)
+            start_nodes = session_cleanup.on_run_failure(pipeline, catalog)
+            if (continued_runs := _loaded_continued_runs()) is not None:
+                continued_runs.note_start_nodes(start_nodes)
 
     @hook_impl
     def before_dataset_loaded(self, node: Node) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kedro.framework import project
 from kedro.io import AbstractDataset
 from kedro.pipeline import Pipeline
 
 from entrepot_kedro.allow_list import AllowList
 from entrepot_kedro.dataset import EntrepotDataset
+from entrepot_kedro.log import logger
 from entrepot_kedro.policy.run_context import registered_pipeline
 from entrepot_kedro.values.transcoding import plain_name
 
@@ -32,6 +34,7 @@ def register(
     run_id = str(run_params["run_id"])
     nodes = registered_pipeline(run_params.get("pipeline_names")) + pipeline if all_nodes else pipeline
     produced = {plain_name(name) for name in nodes.all_outputs()}
+    _warn_of_unused_patterns(allow_list, pipeline)
     unregistered: dict[str, EntrepotDataset] = {}
     for name in sorted(nodes.datasets()):
         if name in catalog or _is_parameter(name) or not allow_list.allows(name):
@@ -44,6 +47,19 @@ def register(
         elif name in pipeline.inputs():
             unregistered[name] = dataset
     return unregistered
+
+
+def _warn_of_unused_patterns(allow_list: AllowList, pipeline: Pipeline) -> None:
+    """Warn of patterns that match no dataset of the project, which are probably misspelled."""
+    if not allow_list.unused_patterns(pipeline.datasets()):
+        return
+    names = pipeline.datasets().union(*(each.datasets() for each in project.pipelines.values()))
+    for pattern in allow_list.unused_patterns(names):
+        logger.warning(
+            "Entrepot: the pattern %r of the allow-list matches no dataset of this project's pipelines; what it was "
+            "meant for stays in memory",
+            pattern,
+        )
 
 
 def _is_parameter(name: str) -> bool:

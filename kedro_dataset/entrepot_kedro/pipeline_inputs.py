@@ -1,12 +1,13 @@
-"""Check of a pipeline's inputs that a catalog pattern assigns to the store.
+"""Check of a pipeline's inputs that a catalog pattern assigns to the store, or that belong to a run.
 
-Kedro assumes that every name matching a pattern exists. With a catch-all pattern that is every name, so a mistyped one
-would be noticed only by the node that reads it, after all nodes before it have run.
+Kedro assumes that every name with an entry, or matching a pattern, exists. With a catch-all pattern that is every name,
+so a mistyped one would be noticed only by the node that reads it, after all nodes before it have run. And values that
+belong to a run are gone after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
@@ -21,17 +22,29 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
 
+def names_in_run(input_names: Iterable[str], catalog: Any) -> set[str]:
+    """Return those inputs of a pipeline whose values belong to the run."""
+    return {
+        name
+        for name in input_names
+        if name in catalog
+        and (dataset := stored_dataset(catalog, name)) is not None
+        and dataset.session.ends_with_run
+        and not dataset.session.is_of_process
+    }
+
+
 def check_inputs(input_names: Collection[str], catalog: Any, *, can_recompute: bool) -> None:
     """Report inputs that do not exist before the first node runs, as Kedro does without patterns.
 
     Args:
-        input_names: free inputs of the pipeline that match patterns of the catalog.
+        input_names: free inputs of the pipeline that match patterns of the catalog, or belong to the run.
         catalog: catalog of the run.
         can_recompute: whether a policy may rerun the nodes that make an input, even in another part of the project's
             pipelines.
 
     Raises:
-        ValueError: an input matches a pattern of the catalog, and nothing of that name is in the store.
+        ValueError: nothing of an input's name is in the store.
     """
     if can_recompute:
         produced_names = {
@@ -41,19 +54,28 @@ def check_inputs(input_names: Collection[str], catalog: Any, *, can_recompute: b
     missing = {name for name in input_names if _is_absent(catalog, name)}
     if missing:
         raise ValueError(
-            f"Pipeline input(s) {missing} not found in the {type(catalog).__name__}: they match a catalog "
-            "pattern of Entrepot datasets, but are not in the store, and no node of this run produces them"
+            f"Pipeline input(s) {missing} not found in the {type(catalog).__name__}: they are Entrepot datasets by a "
+            "pattern or an entry of the catalog, but are not in the store, and no node of this run produces them. "
+            "Values that belong to a run are deleted when it succeeds: run their nodes as well (--from-nodes), or "
+            'keep them (session: "" in their entry)'
         )
 
 
-def drop_transcoded(pipeline: Pipeline, catalog: Any) -> None:
+def drop_transcoded(pipeline: Pipeline, catalog: Any, outputs: Container[str] = ()) -> None:
     """Drop intermediate values with transcoded names after a successful run.
 
     Kedro releases ``x@pandas`` when it has been saved, because nobody loads that name, and ``x@polars`` after its last
     load. Both are one value, which is dropped here once the run is over.
+
+    Args:
+        pipeline: pipeline of the run.
+        catalog: catalog of the run.
+        outputs: names of what the run returns. A run that has skipped the nodes that read ``x@polars`` returns
+            ``x@pandas``.
     """
     for name in pipeline.datasets() - pipeline.outputs() - pipeline.inputs():
-        dataset = stored_dataset(catalog, name) if SEPARATOR in name else None
+        is_returned = any(each in outputs for each in pipeline.datasets() if plain_name(each) == plain_name(name))
+        dataset = stored_dataset(catalog, name) if SEPARATOR in name and not is_returned else None
         if dataset is not None and dataset.session.ends_with_run:
             try:
                 dataset.drop()

@@ -33,7 +33,7 @@ from entrepot_kedro.ended_runs import ENDED_KEY, process_mark
 from entrepot_kedro.log import logger
 from entrepot_kedro.stored_datasets import stored_datasets
 from entrepot_kedro.values.process_session import SessionLocation, remove_session
-from entrepot_kedro.values.sessions import PROCESS_SESSION, is_run_session
+from entrepot_kedro.values.sessions import is_run_session
 from entrepot_kedro.values.stored_dataset import StoredDataset
 
 if TYPE_CHECKING:
@@ -78,32 +78,38 @@ def on_run_success(pipeline: Pipeline, catalog: Any) -> None:
         _SessionRemover(location, datasets, held)
 
 
-def on_run_failure(pipeline: Pipeline, catalog: Any) -> None:
-    """Log what a failed run leaves behind, and how to continue from it or drop it."""
+def on_run_failure(pipeline: Pipeline, catalog: Any) -> dict[str, list[str]]:
+    """Log what a failed run leaves behind, and how to continue from it or drop it.
+
+    Returns:
+        by session, the nodes that a run which continues in it has to start with.
+    """
+    start_nodes: dict[str, list[str]] = {}
     close_sessions(pipeline, catalog)
     for location, datasets in _run_sessions(pipeline, catalog).items():
         try:
-            saved_objects = _saved_objects(location)
-            if not saved_objects:
+            saved_bytes = _saved_bytes(location)
+            if saved_bytes is None:
                 continue
             persistent = stored_datasets(catalog, pipeline, pipeline)
             saved = _saved_by_run({name: persistent[name] for name in persistent.keys() - datasets.keys()})
             nodes = nodes_to_run(pipeline, catalog, datasets, saved)
             outputs = pipeline.from_nodes(*nodes).all_outputs() - datasets.keys() - saved
-            existing = [name for name, dataset in persistent.items() if name in outputs and dataset.exists()]
+            existing = sorted(name for name in outputs if _is_left_over(name, catalog))
         except (EntrepotError, DatasetError) as error:
             logger.warning("Entrepot: cannot list the values that this run saved: %s", error)
             continue
         logger.warning(
-            "Entrepot: the values that this run computed (%s) are kept. To continue, run the same command with "
-            '--only-missing-outputs%s, or with ENTREPOT_SESSION=%s and --from-nodes "%s"; to drop them: '
-            "entrepot sessions rm %s",
-            human_bytes(sum(entry.nbytes for entry in saved_objects)),
+            "Entrepot: the values that this run computed (%s) are kept. To continue: kedro entrepot resume, or the "
+            'same command with --from-nodes "%s", or with --only-missing-outputs%s; to drop them: entrepot sessions rm '
+            "%s",
+            human_bytes(saved_bytes),
+            ",".join(nodes),
             f" (which leaves as it is what exists already: {', '.join(existing)})" if existing else "",
             shlex.quote(location.session),
-            ",".join(nodes),
-            shlex.quote(location.session),
         )
+        start_nodes[location.session] = nodes
+    return start_nodes
 
 
 def close_sessions(pipeline: Pipeline, catalog: Any) -> None:
@@ -117,7 +123,7 @@ def on_run_refused(pipeline: Pipeline, catalog: Any) -> None:
     """Clean up after a run that was refused before its first node: remove sessions that are empty."""
     for location in _run_sessions(pipeline, catalog):
         try:
-            _saved_objects(location)
+            _saved_bytes(location)
         except EntrepotError as error:
             logger.warning(
                 "Entrepot: cannot remove session '%s'; it stays until it expires: %s", location.session, error
@@ -144,7 +150,7 @@ def nodes_to_run(
     with _lock:
         succeeded = set(_succeeded_nodes)
     makers = {name: node for node in pipeline.nodes for name in node.outputs}
-    existing = {name for name, dataset in run_datasets.items() if dataset.exists()}
+    existing = {name for name, dataset in run_datasets.items() if dataset.outlives_process()}
     rerun_names: set[str] = set()  # names of nodes
 
     def is_available(name: str, maker: str) -> bool:
@@ -184,6 +190,11 @@ def _is_persistent(name: str, catalog: Any, run_datasets: Mapping[str, StoredDat
     return name in catalog and not is_ephemeral(catalog.get(name))
 
 
+def _is_left_over(name: str, catalog: Any) -> bool:
+    """Return whether a run that failed has left an output as an earlier one saved it: in the store, or a file."""
+    return name in catalog and not is_ephemeral(catalog.get(name)) and bool(catalog.exists(name))
+
+
 # --- internal
 
 
@@ -199,13 +210,14 @@ def _saved_by_run(datasets: Mapping[str, StoredDataset]) -> set[str]:
     return saved
 
 
-def _saved_objects(location: SessionLocation) -> list[raw_objects.ObjectEntry]:
-    """List what a run saved in its session; remove the session if it is empty."""
+def _saved_bytes(location: SessionLocation) -> int | None:
+    """Return the size of what a run saved in its session; None: nothing, and the session is removed."""
     store = scope_store(location.address, location.scope, location.storage_options).session(location.session)
-    entries = list(raw_objects.iter_entries(store))
-    if not entries:
+    saved = store.list(session=location.session)
+    if not saved:
         store.remove_session(location.session)
-    return entries
+        return None
+    return sum(info.nbytes for info in saved)
 
 
 class _SessionRemover:
@@ -244,7 +256,7 @@ def _run_sessions(pipeline: Pipeline, catalog: Any) -> dict[SessionLocation, dic
     datasets_by_session: dict[SessionLocation, dict[str, StoredDataset]] = {}
     for name, dataset in stored_datasets(catalog, pipeline, pipeline).items():
         session = dataset.session
-        if session.name != PROCESS_SESSION and (session.ends_with_run or is_run_session(session.name)):
+        if not session.is_of_process and (session.ends_with_run or is_run_session(session.name)):
             location = SessionLocation(dataset.address, dataset.scope, session.name, dataset.storage_options)
             datasets_by_session.setdefault(location, {})[name] = dataset
     return datasets_by_session

@@ -187,3 +187,30 @@ runs.run(pipeline([*steps, node(lambda *_: os.kill(os.getpid(), 9), ["y", "z"], 
     outputs, _ = runs.run(job(), CATCH_ALL, only_missing_outputs=True)
     assert calls == ["d"]
     assert outputs["result"].load() == b"ababcd"
+
+
+def test_what_a_run_returns_under_a_transcoded_name_can_be_loaded() -> None:
+    """Without the node that reads it, which has an output already, ``x@pandas`` is an output of the run."""
+    transcoded = pipeline(
+        [
+            node(step("a"), None, "x@pandas", name="a"),
+            node(step("b"), "x@polars", "kept", name="b"),
+            node(step("c"), None, "other", name="c"),
+        ]
+    )
+    entries = CATCH_ALL | {"kept": {"type": "entrepot_kedro.EntrepotDataset", "session": ""}}
+    runs.run(transcoded, entries)
+    outputs, _ = runs.run(transcoded, entries, only_missing_outputs=True)
+    assert {name: dataset.load() for name, dataset in outputs.items() if name != "kept"} == {
+        "x@pandas": b"a",
+        "other": b"c",
+    }
+
+
+def test_an_input_with_an_entry_is_missed_before_the_first_node() -> None:
+    entries = {name: {"type": "entrepot_kedro.EntrepotDataset"} for name in ("x", "y", "z", "result")}
+    runs.run(job(), entries)
+    calls.clear()
+    with pytest.raises(ValueError, match=r"Pipeline input\(s\) {'y'} not found .* deleted when it succeeds"):
+        runs.run(job().from_nodes("c"), entries)
+    assert calls == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import signal
@@ -302,13 +303,17 @@ def test_runs_that_begin_in_the_same_millisecond_do_not_mix(daemon: Any, in_scop
         assert list(threads.map(one_run, range(4))) == [[1], [2], [3], [4]]
 
 
-def test_a_worker_that_outlives_its_run_saves_nothing(daemon: Any, in_scope_tests: None, wait_until: Any) -> None:
+@pytest.mark.parametrize("arguments", [{"run_id": "killed"}, {"session": ""}, {"session": "nightly"}], ids=str)
+def test_a_worker_that_outlives_its_run_saves_nothing(
+    daemon: Any, in_scope_tests: None, arguments: dict[str, str]
+) -> None:
     """Another run may go on in the session by then, and its values are not to be replaced by those of a killed one."""
     code = """
-import os, sys, time
+import json, os, sys, time
 from entrepot_kedro import EntrepotDataset
 
-dataset = EntrepotDataset(name="value", run_id="killed")
+dataset = EntrepotDataset(name="value", **json.loads(sys.argv[1]))
+dataset.begin_run(None)
 dataset.save("of the run")
 run = os.getpid()
 if os.fork() == 0:
@@ -325,7 +330,7 @@ assert sys.stdin.readline().strip() == "end"
 os._exit(9)
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ.copy()
+        [sys.executable, "-c", code, json.dumps(arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -337,7 +342,7 @@ os._exit(9)
     assert refused.startswith("RunEnded "), refused
     assert f"the process of its run, {process.pid}, has exited" in refused
     assert process.wait(60) == 9
-    assert EntrepotDataset(name="value", run_id="killed").load() == "of a worker"
+    assert EntrepotDataset(name="value", **arguments).load() == "of a worker"
 
 
 def test_values_of_a_process_are_in_use_until_it_exits(daemon: Any, in_scope_tests: None) -> None:

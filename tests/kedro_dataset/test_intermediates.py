@@ -15,6 +15,7 @@ from entrepot.errors import InvalidArgument
 from entrepot_io.connections import scope_store
 from entrepot_kedro import EntrepotDataset
 from entrepot_kedro.allow_list import AllowList, find_allow_list
+from kedro.framework.project import pipelines as project_pipelines
 from kedro.io import DatasetError, MemoryDataset, SharedMemoryDataset
 from kedro.pipeline import node, pipeline
 from kedro.runner import ParallelRunner, SequentialRunner, ThreadRunner
@@ -185,6 +186,18 @@ def test_transcoded_names_count_without_their_form() -> None:
 def test_a_malformed_allow_list_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         find_allow_list(project(tmp_path, text))
+
+
+def test_a_pattern_that_matches_nothing_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(project_pipelines, "other", pipeline([node(make, None, "elsewhere", name="elsewhere")]))
+    context = project(tmp_path, "intermediates: [raw, 'totl*', elsewhere]\n")
+    with caplog.at_level(logging.WARNING):
+        runs.run(JOB, context=context)
+    assert "the pattern 'totl*' of the allow-list matches no dataset of this project's pipelines" in caplog.text
+    assert "'elsewhere'" not in caplog.text
+    assert "'raw'" not in caplog.text
 
 
 def test_wrong_arguments_fail_before_the_first_node(tmp_path: Path) -> None:

@@ -180,12 +180,16 @@ def test_a_killed_daemon_is_not_noticed(project: Project, runner: str) -> None:
 
 
 @long
-@pytest.mark.parametrize(("runner", "fault"), [("ThreadRunner", "store"), ("fork", "store process")])
+@pytest.mark.parametrize(
+    ("runner", "fault"), [("ThreadRunner", "store"), ("fork", "store process"), ("fork", "store"), ("spawn", "store")]
+)
 def test_a_killed_store(project: Project, runner: str, fault: str) -> None:
-    """Nothing is left in the store; the next run computes it again."""
+    """Nothing is left in the store, and the error says so; the next run computes it again."""
     arguments, variables = runner_arguments(runner)
     code, output = project.run(*arguments, FAULT=fault, **variables)
     assert code != 0, output
+    if "process" not in fault:
+        assert "was lost with the previous store" in " ".join(output.split()), output
     code, output = project.run(*arguments, "--only-missing-outputs", **variables)
     assert code == 0, output
     runs = project.node_runs()

@@ -1,4 +1,4 @@
-"""``load_args`` of a catalog entry, and previews."""
+"""``load_args`` and ``save_args`` of a catalog entry, and previews."""
 
 from __future__ import annotations
 
@@ -47,6 +47,35 @@ def test_a_table_in_the_form_that_the_catalog_asks_for(form: str, kind: type) ->
     catalog = entry(**{"as": form})
     catalog.save("x", FRAME)
     assert isinstance(catalog.load("x"), kind)
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame), ("arrow", pa.Table), ("numpy", np.ndarray)]
+)
+@pytest.mark.parametrize(
+    "make", [lambda: FRAME, lambda: pl.from_pandas(FRAME).lazy(), lambda: pa.Table.from_pandas(FRAME).to_reader()]
+)
+def test_a_table_is_stored_in_the_form_that_the_catalog_asks_for(make: Any, form: str, kind: type) -> None:
+    dataset = EntrepotDataset(name="x", save_args={"as": form})
+    dataset.save(make())
+    stored = EntrepotDataset(name="x").load()
+    assert isinstance(stored, kind)
+    assert len(stored) == len(FRAME)
+
+
+def test_columns_that_are_stored() -> None:
+    dataset = EntrepotDataset(name="x", save_args={"columns": ["price"]})
+    dataset.save(FRAME)
+    assert list(dataset.load().columns) == ["price"]
+    dataset.save(pl.from_pandas(FRAME).lazy())
+    assert isinstance(dataset.load(), pl.DataFrame), "a plan is computed once, by whoever saves it"
+    dataset.save(pa.Table.from_pandas(FRAME).to_reader())
+    assert dataset.load().column_names == ["price"]
+    with pytest.raises(DatasetError, match="no column 'price', only 'n'"):
+        dataset.save(FRAME[["n"]])
+    with pytest.raises(DatasetError, match="is not a table"):
+        dataset.save(lambda: None)  # and it is not kept in this process instead
+    assert dataset.load().column_names == ["price"], "what cannot be saved replaces nothing"
 
 
 def test_columns() -> None:

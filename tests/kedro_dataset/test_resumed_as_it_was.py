@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kedro_projects import kedro, write_project
+from kedro_projects import execute, kedro, write_project
 
 FILES = {
     "conf/base/entrepot.yml": "intermediates: '*'\n",
@@ -76,6 +77,10 @@ class Project:
     def execute(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return kedro(self.folder, *arguments, variables=self._variables | variables)
 
+    def python(self, code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run Python code in the project's folder."""
+        return execute(self.folder, sys.executable, "-c", code, *arguments, variables=self._variables | variables)
+
     def output(self, *arguments: str, **variables: str) -> str:
         """Output of a command that succeeds, in a single line."""
         process = self.execute(*arguments, **variables)
@@ -107,15 +112,46 @@ def test_the_advice_tells_outputs_of_an_earlier_run_from_its_own(project: Projec
 
 
 def test_resume_runs_the_pipeline_with_the_parameters_that_failed(project: Project) -> None:
+    project.output("run", *SUMS)  # makes a `total` that the failed run has not replaced
     project.fail("--params", "rows=30")
     refused = project.execute("entrepot", "resume", "--pipeline", "__default__")
     assert refused.returncode == 1
     assert "had pipeline_names ['sums'], but ['__default__'] is given" in " ".join(refused.stdout.split())
     resumed = project.output("entrepot", "resume")
-    assert "as the failed run: " in resumed
+    assert ", from add on as the failed run: " in resumed
     assert project.answer() == [30, 30]
     assert not (project.folder / "default").exists()
     assert "values" not in project.output("entrepot", "status")
+
+
+def test_what_only_python_can_ask_for_is_not_resumed_as_something_else(project: Project) -> None:
+    code = """
+import pathlib, sys
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+
+bootstrap_project(pathlib.Path.cwd())
+with KedroSession.create(runtime_params={"rows": 40, "day": pathlib.Path("day")}) as session:
+    session.run(pipeline_names=["sums"], only_missing_outputs="again" in sys.argv)
+"""
+    assert "told to fail" in project.python(code, FAIL="1").stdout
+    refused = project.execute("entrepot", "resume")
+    assert refused.returncode == 1
+    message = " ".join(refused.stdout.split())
+    assert "parameters that only Python can represent" in message
+    assert "run it again with only_missing_outputs=True" in message
+    assert not (project.folder / "default").exists()
+    again = project.python(code, "again")
+    assert again.returncode == 0, again.stdout
+    assert "Continuing in the session of an earlier run" in " ".join(again.stdout.split())
+    assert project.answer() == [40, 40]
+
+
+def test_a_store_that_cannot_be_reached_fails_the_run_before_its_first_node(project: Project) -> None:
+    failed = project.execute("run", ENTREPOT_ADDRESS=f"unix://{project.folder}/nothing.sock")
+    assert failed.returncode == 1
+    assert "StoreUnavailable" in failed.stdout
+    assert not (project.folder / "default").exists()
 
 
 def test_commands_leave_alone_what_belongs_to_a_dag_run(project: Project) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from entrepot.errors import InvalidArgument
-from entrepot_kedro.policy.run_journal import MAX_ENTRIES, RunJournal, run_identity
+from entrepot_kedro.policy.run_journal import MAX_ENTRIES, RunJournal, run_identity, run_request
 
 WRITER = """
 import sys
@@ -30,18 +30,18 @@ def test_the_newest_failed_run_is_taken_first(tmp_path: Path) -> None:
     record_killed_run(log, "run-2")
     record_killed_run(log, "run-3", "other")
     journal = RunJournal(log)
-    assert journal.take_session("same") == "kedro/run-2"
-    assert journal.take_session("same") == "kedro/run-1"
-    assert journal.take_session("same") is None
-    assert journal.take_session("other") == "kedro/run-3"
+    assert journal.take_session("next", "same") == "kedro/run-2"
+    assert journal.take_session("next", "same") == "kedro/run-1"
+    assert journal.take_session("next", "same") is None
+    assert journal.take_session("next", "other") == "kedro/run-3"
 
 
 def test_a_live_run_is_not_taken(tmp_path: Path) -> None:
     journal = RunJournal(tmp_path / "scope.jsonl")
     journal.write("run-1", "kedro/run-1", "same")  # a run of this process, which is alive
-    assert journal.take_session("same") is None
+    assert journal.take_session("next", "same") is None
     journal.mark_failed("run-1")
-    assert journal.take_session("same") == "kedro/run-1"
+    assert journal.take_session("next", "same") == "kedro/run-1"
 
 
 def test_two_runs_that_begin_in_the_same_millisecond_do_not_share_a_session(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_two_runs_that_begin_in_the_same_millisecond_do_not_share_a_session(tmp_
         assert [path.suffix for path in (tmp_path / "scope.runs").iterdir()] == [".json"]
         other.communicate("")
     RunJournal(log).write(run_id, f"kedro/{run_id}", "same")
-    assert RunJournal(log).take_session("same") is None, "a run of this process"
+    assert RunJournal(log).take_session("next", "same") is None, "a run of this process"
 
 
 def test_a_file_system_without_hard_links_has_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,10 @@ def test_a_file_system_without_hard_links_has_a_journal(tmp_path: Path, monkeypa
     journal.mark_failed("run-2")
     journal.write("run-1", "kedro/run-1", "same")  # of a process that has ended
     journal.mark_failed("run-1")
-    assert {journal.take_session("same"), journal.take_session("same")} == {"kedro/run-1", "kedro/run-2"}
+    assert {journal.take_session("next", "same"), journal.take_session("next", "same")} == {
+        "kedro/run-1",
+        "kedro/run-2",
+    }
 
 
 def test_of_runs_that_begin_at_once_a_single_one_continues_an_earlier_one(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ def test_of_runs_that_begin_at_once_a_single_one_continues_an_earlier_one(tmp_pa
     first, second = RunJournal(log), RunJournal(log)
     seen_by_second = second.sessions("same")
     assert next(seen_by_second) == ("run-2", "kedro/run-2")
-    assert first.take_session("same") == "kedro/run-2"
+    assert first.take_session("next", "same") == "kedro/run-2"
     assert not second.remove("run-2")
     assert next(seen_by_second) == ("run-1", "kedro/run-1")
     assert second.remove("run-1")
@@ -98,7 +101,7 @@ def test_an_entry_that_cannot_be_removed_stops_no_run(
     log = tmp_path / "scope.jsonl"
     record_killed_run(log, "run-1")
     monkeypatch.setattr(Path, "unlink", refuse)
-    assert RunJournal(log).take_session("same") is None
+    assert RunJournal(log).take_session("next", "same") is None
     assert "cannot remove" in caplog.text
 
 
@@ -123,7 +126,7 @@ def test_invalid_records_are_skipped(tmp_path: Path) -> None:
     (folder / "a.json").write_text("{")
     (folder / "b.json").write_text("[]")
     (folder / "c.json").write_text('{"v": 99, "identity": "same", "session": "x"}')
-    assert RunJournal(tmp_path / "scope.jsonl").take_session("same") is None
+    assert RunJournal(tmp_path / "scope.jsonl").take_session("next", "same") is None
 
 
 def test_an_unwritable_folder_stops_no_run(tmp_path: Path) -> None:
@@ -131,7 +134,7 @@ def test_an_unwritable_folder_stops_no_run(tmp_path: Path) -> None:
     journal = RunJournal(tmp_path / "scope.jsonl")
     journal.write("run-1", "kedro/run-1", "same")
     journal.mark_failed("run-1")
-    assert journal.take_session("same") is None
+    assert journal.take_session("next", "same") is None
     assert (tmp_path / "scope.runs").read_text() == "a file, where the folder would be"
 
 
@@ -146,3 +149,42 @@ def test_identity_covers_what_values_depend_on() -> None:
     assert run_identity(run_params) == run_identity(run_params | {"run_id": "2", "tags": ("a",), "pipeline_names": []})
     for overrides in ({"pipeline_names": ["x"]}, {"env": "prod"}, {"runtime_params": {"scale": 2}}):
         assert run_identity(run_params) != run_identity(run_params | overrides)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[" * 100_000,
+        "[]",
+        '{"v": 1}',
+        *(f'{{"v": 1, "begun": {b}}}' for b in ("null", '"x"', "[1]", "NaN", "1e999")),
+    ],
+)
+def test_files_that_somebody_has_changed_stop_no_run(tmp_path: Path, text: str) -> None:
+    log = tmp_path / "scope.jsonl"
+    record_killed_run(log, "run-1")
+    (tmp_path / "scope.runs" / "bad.json").write_text(text)
+    journal = RunJournal(log)
+    journal.write("run-2", "kedro/run-2", "other")
+    assert journal.take_session("next", "same") == "kedro/run-1"
+
+
+def test_a_run_that_is_killed_as_it_continues_another_is_continued_in_turn(tmp_path: Path) -> None:
+    log = tmp_path / "scope.jsonl"
+    record_killed_run(log, "run-1")
+    code = WRITER.replace(".write(sys.argv[2], ", ".take_over('run-1', sys.argv[2], ").replace(
+        '"kedro/" + sys.argv[2]', '"kedro/run-1"'
+    )
+    subprocess.run([sys.executable, "-c", code, str(log), "run-2", "same"], check=True, timeout=60)
+    journal = RunJournal(log)
+    assert list(journal.sessions("same")) == [("run-2", "kedro/run-1")]
+    assert not journal.take_over("run-1", "run-3", "kedro/run-1", "same"), "run-2 has been faster"
+    assert list(journal.sessions("same")) == [("run-2", "kedro/run-1")]
+
+
+def test_values_that_json_gives_back_are_resumed() -> None:
+    parameters = {"a": [1, None, {"b": "c"}], "nan": float("nan")}
+    assert run_request({"runtime_params": parameters}) == {"runtime_params": parameters}
+    for value in ((1, 2), {1: 2}, Path("x")):
+        assert run_request({"runtime_params": {"a": value}}) is None

@@ -105,9 +105,7 @@ def test_outputs_stay_while_referenced() -> None:
     assert remaining_objects() == {"mine": 1}
 
 
-def test_a_failed_run_keeps_what_resuming_needs_and_says_how(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_run_keeps_what_resuming_needs_and_says_how(caplog: pytest.LogCaptureFixture) -> None:
     job = pipeline([*JOB.nodes, node(fail, ["result", "clean"], "report", name="report")])
     caplog.set_level(logging.WARNING, logger="kedro.entrepot")
     with pytest.raises(RuntimeError, match="told to fail"):
@@ -115,16 +113,14 @@ def test_a_failed_run_keeps_what_resuming_needs_and_says_how(
     gc.collect()
     assert remaining_objects()["kedro/run-1"] >= 2
     advice = re.search(
-        r"\((\S+ \S+)\) are kept.*with --only-missing-outputs, or with ENTREPOT_SESSION=(\S+) and "
-        '--from-nodes "(.*)"; to drop them: (.*)',
+        r'\((\S+ \S+)\) are kept.*with --from-nodes "(.*)", or with --only-missing-outputs; to drop them: (.*)',
         caplog.text,
     )
     assert advice is not None, caplog.text
-    assert advice.groups() == ("195.3 KiB", "kedro/run-1", "report", "entrepot sessions rm kedro/run-1")
+    assert advice.groups() == ("195.3 KiB", "report", "entrepot sessions rm kedro/run-1")
     # The advice works: the resumed run succeeds, and nothing is left of either run.
-    monkeypatch.setenv("ENTREPOT_SESSION", advice[2])
     repaired = pipeline([*JOB.nodes, node(lambda *_: 1, ["result", "clean"], "report", name="report")])
-    outputs = run("run-2", repaired.from_nodes(*advice[3].split(",")))
+    outputs = run("run-2", repaired.from_nodes(*advice[2].split(",")))
     assert outputs["report"].load() == 1
     del outputs
     gc.collect()
@@ -139,8 +135,23 @@ def test_a_failed_run_says_which_results_of_earlier_runs_would_be_left_as_they_a
     caplog.set_level(logging.WARNING, logger="kedro.entrepot")
     with pytest.raises(RuntimeError, match="told to fail"):
         run("run-2", job)
-    assert "--only-missing-outputs (which leaves as it is what exists already: kept), or with" in caplog.text
+    assert "--only-missing-outputs (which leaves as it is what exists already: kept); to drop" in caplog.text
     assert '--from-nodes "keep"' in caplog.text
+
+
+def test_a_value_that_stays_in_memory_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
+    job = pipeline(
+        [
+            node(make, None, "raw", name="make"),
+            node(lambda _: lambda value: value, "raw", "function", name="closure"),
+            node(lambda function, raw: function(raw), ["function", "raw"], "result", name="call"),
+            node(fail, ["result", "function"], "report", name="report"),
+        ]
+    )
+    caplog.set_level(logging.WARNING, logger="kedro.entrepot")
+    with pytest.raises(RuntimeError, match="told to fail"):
+        run("run-1", job)
+    assert '--from-nodes "make"' in caplog.text  # as `raw` has had its last consumer, too
 
 
 def test_a_run_that_saved_nothing_leaves_no_session(caplog: pytest.LogCaptureFixture) -> None:
@@ -185,6 +196,73 @@ os.wait()
 assert d.load() == b"x" * 100_000
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert process.returncode == 0, process.stderr
+    assert remaining_objects() == {}
+
+
+CATALOG_IN_PYTHON = """
+import os, sys
+from entrepot_kedro import catalog_config
+from kedro.io import DataCatalog
+from kedro.pipeline import node, pipeline
+from kedro.runner import SequentialRunner
+
+catalog = DataCatalog.from_config(
+    catalog_config({"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}, run_id=sys.argv[1] or None)
+)
+job = pipeline([node(lambda: b"x" * 100_000, None, "raw"), node(lambda raw: raw.upper(), "raw", "upper")])
+outputs = SequentialRunner().run(job, catalog)
+assert outputs["upper"].load() == b"X" * 100_000
+if os.fork() == 0:
+    raise SystemExit(0)
+os.wait()
+assert outputs["upper"].load() == b"X" * 100_000
+"""
+
+
+@pytest.mark.parametrize(("run_id", "left"), [("", {}), ("mine", {"kedro/mine": 1})])
+def test_a_catalog_in_python_ends_with_its_process_unless_it_has_a_run(run_id: str, left: dict[str, int]) -> None:
+    code = [sys.executable, "-c", CATALOG_IN_PYTHON, run_id]
+    process = subprocess.run(code, capture_output=True, text=True, timeout=100)
+    assert process.returncode == 0, process.stderr
+    assert remaining_objects() == left
+
+
+FORKED = """
+import multiprocessing, os, sys
+from entrepot_kedro import EntrepotDataset, catalog_config
+from kedro.io import DataCatalog
+
+parents = EntrepotDataset(name="x")
+parents.save("parent")
+
+
+def child(number, results):
+    own = EntrepotDataset(name="x")
+    own.save(number)
+    barrier.wait()
+    catalog = DataCatalog.from_config(catalog_config({"x": {"type": "entrepot_kedro.EntrepotDataset"}}))
+    catalog.save("x", number)
+    results.put((number, own.load(), catalog.load("x"), parents.load()))
+
+
+context = multiprocessing.get_context("fork")
+barrier, results = context.Barrier(3), context.Queue()
+children = [context.Process(target=child, args=(number, results)) for number in range(3)]
+for each in children:
+    each.start()
+for each in children:
+    assert (got := results.get())[:3] == (got[0],) * 3 and got[3] == "parent", got
+for each in children:
+    each.join()
+assert parents.load() == "parent"
+sessions = {info.session: info.objects for info in parents.store().sessions() if info.objects}
+assert len(sessions) == 1, sessions
+"""
+
+
+def test_each_fork_has_values_of_its_own_which_end_with_it() -> None:
+    process = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100)
     assert process.returncode == 0, process.stderr
     assert remaining_objects() == {}
 

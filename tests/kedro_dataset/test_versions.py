@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import pytest
+from entrepot.errors import ObjectNotFound
 from entrepot_kedro import EntrepotDataset, catalog_config
 from kedro.io import AbstractVersionedDataset, DataCatalog, DatasetError, Version
 from kedro.io.core import VersionNotFoundError
@@ -43,6 +44,16 @@ def test_matching_versions_do_not_warn(load_version: str | None) -> None:
         assert saved.load() == [1]
 
 
+def test_a_load_without_any_version_is_kedros_own_error() -> None:
+    with pytest.raises(VersionNotFoundError, match="no version of dataset 'model' has been saved") as caught:
+        dataset("2026-01-01").load()
+    assert isinstance(caught.value.__cause__, ObjectNotFound)
+    dataset("2026-01-01").save([1])
+    with pytest.raises(DatasetError, match="nothing is stored under the key") as pinned:
+        dataset("2026-01-02", "2025-01-01").load()
+    assert not isinstance(pinned.value, VersionNotFoundError)
+
+
 def test_the_latest_version_is_the_greatest_as_text() -> None:
     dataset("2026-01-02").save([2])
     message = "save version '2026-01-01' of dataset 'model' is not its latest version, '2026-01-02'"
@@ -63,11 +74,9 @@ def test_which_versions_are_resolved() -> None:
     first = dataset("2026-01-01")
     assert first.resolve_save_version() == "2026-01-01"
     assert not first.exists()
-    for resolve in (first.resolve_load_version, first.list_versions):
+    for resolve in (first.resolve_load_version, first.list_versions, first.load):
         with pytest.raises(VersionNotFoundError, match="no version of dataset 'model' has been saved"):
             resolve()
-    with pytest.raises(DatasetError, match="no object has the name 'dataset:model'"):
-        first.load()
     first.save([1])
     assert first.resolve_load_version() == "2026-01-01"
     assert pickle.loads(pickle.dumps(first)).resolve_load_version() == "2026-01-01"

@@ -30,6 +30,12 @@ from entrepot_kedro.values.sessions import Session
         ({"name": "cars", "version": "2024-01-01"}, "must be a kedro.io.Version, not '2024-01-01'.*versioned: true"),
         ({"name": "cars", "load_args": ["columns"]}, "load_args must be a mapping with as and columns"),
         ({"name": "cars", "load_args": {"column": ["a"]}}, "load_args has no argument 'column', only"),
+        ({"name": "cars", "save_args": ["columns"]}, "save_args must be a mapping with as and columns"),
+        (
+            {"name": "cars", "save_args": {"as": "polars.lazy"}},
+            "save_args: as must be one of pandas, polars, arrow, numpy",
+        ),
+        ({"name": "cars", "save_args": {"columns": "a"}}, "save_args: columns must be a list of names, not 'a'"),
     ],
     ids=str,
 )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,7 @@ def run_request(run_params: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     request: dict[str, Any] = {name: value for name in _IDENTITY_PARAMS if (value := run_params.get(name))}
     request |= {name: list(value) for name in _NODE_PARAMS if (value := run_params.get(name))}
-    try:
-        return request if json.loads(json.dumps(request)) == request else None
-    except (TypeError, ValueError):
-        return None
+    return request if _is_plain(request) else None
 
 
 class RunJournal:
@@ -111,26 +109,75 @@ class RunJournal:
             return False
         return True
 
+    def note_start_nodes(self, session: str, nodes: Sequence[str]) -> None:
+        """Note with which nodes the newest run in a session, which has failed, is to be continued."""
+        for entry in self._entries():
+            if entry.get("session") == session:
+                return self._write_entry(str(entry.get("run", "")), entry | {"start_nodes": list(nodes)})
+        return None
+
+    def start_nodes(self, session: str) -> list[str]:
+        """Return the nodes with which the newest run in a session is to be continued; empty: it was killed."""
+        entry = next((entry for entry in self._entries() if entry.get("session") == session), {})
+        nodes = entry.get("start_nodes")
+        return [str(node) for node in nodes] if isinstance(nodes, list) else []
+
     def request_of(self, session: str) -> dict[str, Any] | None:
-        """Return what the newest run in a session was asked for; None if that is not known."""
+        """Return what the newest run in a session was asked for; None if the journal has no such run.
+
+        Raises:
+            InvalidArgument: it was asked for something that the journal cannot have, see :func:`run_request`.
+        """
         for entry in self._entries():
             if entry.get("session") == session:
                 request = entry.get("request")
-                return request if isinstance(request, dict) else None
+                if not isinstance(request, dict):
+                    raise InvalidArgument(
+                        f"the run of session {session} had parameters that only Python can represent, so it cannot be "
+                        "asked for again from outside: where it was run, run it again with only_missing_outputs=True"
+                    )
+                return request
         return None
 
-    def take_session(self, identity: str) -> str | None:
-        """Return the session of the newest matching run that is over and did not succeed; None if there is none.
-
-        Removes its entry; the caller writes a new one.
+    def take_session(self, run_id: str, identity: str, request: Mapping[str, Any] | None = None) -> str | None:
+        """Let a run that begins continue the newest matching one that is over and did not succeed.
 
         Args:
-            identity: identity of the run, as in the entry.
+            run_id, identity, request: of the run that begins, as for :meth:`write`.
+
+        Returns:
+            its session; None if there is none.
         """
-        for run_id, session in self.sessions(identity):
-            if self.remove(run_id):
+        for earlier_id, session in self.sessions(identity):
+            if self.take_over(earlier_id, run_id, session, identity, request):
                 return session
         return None
+
+    def take_over(
+        self, earlier_id: str, run_id: str, session: str, identity: str, request: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Let a run that begins continue an earlier one: its entry takes the place of that one's.
+
+        At no time is there neither of them, so a run that is refused or killed as it begins can be continued in turn.
+
+        Args:
+            earlier_id: ID of the earlier run.
+            run_id, session, identity, request: of the run that begins, as for :meth:`write`.
+
+        Returns:
+            False: another run has been faster, and this one has no entry.
+        """
+        self.write(run_id, session, identity, request)
+        if self.remove(earlier_id):
+            return True
+        self.remove(run_id)
+        return False
+
+    def remove_session(self, session: str) -> None:
+        """Remove the entries of runs in a session, which somebody has continued without an entry of its own."""
+        for entry in self._entries():
+            if entry.get("session") == session:
+                self.remove(str(entry.get("run", "")))
 
     def sessions(self, identity: str) -> Iterator[tuple[str, str]]:
         """Yield ID and session of matching runs that are over and did not succeed, the newest first.
@@ -163,12 +210,13 @@ class RunJournal:
     def _entries(self) -> list[dict[str, Any]]:
         """Return all entries, newest first."""
         entries = [entry for path in self._folder.glob("*.json") if (entry := _read_entry(path)) is not None]
-        entries.sort(key=lambda entry: float(entry.get("begun", 0.0)), reverse=True)
+        entries.sort(key=_begun, reverse=True)
         return entries
 
     def _prune(self) -> None:
         for number, entry in enumerate(self._entries()):
-            if number >= MAX_ENTRIES or time.time() - float(entry.get("begun", 0.0)) > MAX_AGE_SECONDS:
+            is_old = number >= MAX_ENTRIES or time.time() - _begun(entry) > MAX_AGE_SECONDS
+            if is_old and not _is_alive(str(entry.get("process", ""))):
                 self.remove(str(entry.get("run", "")))
 
     def _path(self, run_id: str) -> Path:
@@ -204,9 +252,24 @@ def _install_new(temporary_path: Path, path: Path) -> None:
 def _read_entry(path: Path) -> dict[str, Any] | None:
     try:
         entry = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) and entry.get("v") == FORMAT_VERSION else None
+
+
+def _begun(entry: Mapping[str, Any]) -> float:
+    """Return when a run began, as ``time.time()``; 0: the entry does not say, as somebody else has changed it."""
+    begun = entry.get("begun")
+    return float(begun) if isinstance(begun, (int, float)) and math.isfinite(begun) else 0.0
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether JSON gives a value back as it was, NaN included, which is not equal to itself."""
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
+    if isinstance(value, list):
+        return all(_is_plain(each) for each in value)
+    return value is None or type(value) in (str, int, float, bool)
 
 
 def _is_alive(process: str) -> bool:

@@ -59,16 +59,15 @@ def begin_run(binding: PolicyBinding, run_params: dict[str, Any], pipeline: Pipe
     if run_datasets:
         identity, own_session = run_identity(run_params), run_session("kedro", run_id)
         request = run_request(run_params)
-        journal.write(run_id, own_session, identity, request)  # before an earlier run's entry is taken
         # One whose values are in the store has been chosen already, for the datasets of this pipeline.
         earlier = next((each.session.name for each in run_datasets if each.session.name != own_session), None)
         if earlier is None and run_params.get("only_missing_outputs"):
-            earlier = journal.take_session(identity)
+            earlier = journal.take_session(run_id, identity, request)
             if earlier is not None:
                 logger.info("Continuing in the session of an earlier run, '%s'", earlier)
         if earlier is not None:
             resume_session(run_datasets, earlier)
-            journal.write(run_id, earlier, identity, request)
+        journal.write(run_id, earlier or own_session, identity, request)
     if run_params.get("only_missing_outputs"):
         declare_existing(pipeline, datasets)
     policy_registry.export()

@@ -17,11 +17,8 @@ from entrepot_io.scopes import folder_scope
 from entrepot_io.sessions import kedro_session_in_airflow, run_session
 from kedro.utils import find_kedro_project
 
-# Datasets created in Python, outside a catalog with versions, belong to the process that created them.
-_PROCESS_RUN_ID = f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{os.getpid()}-{os.urandom(3).hex()}"
-
-
-PROCESS_SESSION = run_session("kedro", _PROCESS_RUN_ID)
+# The session of each process, by PID: a fork inherits the entries of its ancestors, and has one of its own.
+_process_sessions: dict[int, str] = {}
 
 
 @dataclass(frozen=True)
@@ -31,10 +28,12 @@ class Session:
     Attributes:
         name: its name; empty for the scope's own session, which outlives all runs.
         ends_with_run: nobody reads it after the run, so the last consumer's release drops the object.
+        is_of_process: its datasets belong to no run, but to the process that created them.
     """
 
     name: str
     ends_with_run: bool
+    is_of_process: bool = False
 
 
 def project_folder() -> Path:
@@ -69,8 +68,18 @@ def session_of(session: str | None, save_version: str | None) -> Session:
     dag, run = os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_DAG_RUN_ID")
     if dag and run:
         return Session(kedro_session_in_airflow(dag, run), ends_with_run=False)
-    name = run_session("kedro", save_version) if save_version else PROCESS_SESSION
-    return Session(name, ends_with_run=True)
+    if not save_version:
+        return Session(_process_session(), ends_with_run=True, is_of_process=True)
+    return Session(run_session("kedro", save_version), ends_with_run=True)
+
+
+def _process_session() -> str:
+    """Return the session of datasets that this process creates in Python, outside a catalog with versions."""
+    pid = os.getpid()
+    if pid not in _process_sessions:
+        run_id = f"{time.strftime('%Y-%m-%dT%H.%M.%S', time.gmtime())}-{pid}-{os.urandom(3).hex()}"
+        return _process_sessions.setdefault(pid, run_session("kedro", run_id))  # another thread may have been first
+    return _process_sessions[pid]
 
 
 def is_run_session(session: str) -> bool:

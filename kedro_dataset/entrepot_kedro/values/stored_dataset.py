@@ -102,6 +102,10 @@ class StoredDataset(ABC):
         """Return whether a load would find a value."""
 
     @abstractmethod
+    def outlives_process(self) -> bool:
+        """Return whether another process would find the value: it is in the store, and not only in this process."""
+
+    @abstractmethod
     def store(self) -> Store:
         """Return a store for the value's session."""
 
@@ -144,6 +148,14 @@ class StoredDataset(ABC):
     @abstractmethod
     def close_session(self) -> None:
         """Close the session, which the dataset has open from its first use in its own process on."""
+
+    @abstractmethod
+    def begin_run(self, instance: str | None) -> None:
+        """Note that a run begins, in which instance of the store: values are lost if another one takes its place.
+
+        Args:
+            instance: None: the session is not open, as that of what outlives all runs.
+        """
 
     @abstractmethod
     def declare_continuable(self) -> None:
