@@ -27,6 +27,11 @@ FORMS = {
 }
 
 
+# Forms that are read when they are used, with the form in memory that they are made of.
+READ_LATER = {"polars.LazyFrame": "polars.DataFrame", "pyarrow.RecordBatchReader": "pyarrow.Table"}
+COLLECTION = "entrepot.Collection"
+
+
 def form_of(annotation: Any) -> str | None:
     """The public name of a class that values can be converted to, such as ``"polars.LazyFrame"``.
 
@@ -84,7 +89,7 @@ def select(value: Any, columns: Sequence[str]) -> Any:
         raise InvalidArgument(f"the table has no column {missing[0]!r}, only {', '.join(map(repr, present))}")
     if kind == "pandas.DataFrame":
         return value[names]
-    if kind == "entrepot.Collection":
+    if kind == COLLECTION:
         return _arrow(value).select(names)
     return value.select(names)
 
@@ -98,13 +103,13 @@ def computed(value: Any) -> Any:
 
 
 def _is_table(value: Any, kind: str) -> bool:
-    if kind == "entrepot.Collection":
+    if kind == COLLECTION:
         return value.rows is not None and value.row_shape is None
     return kind in ("pandas.DataFrame", "polars.DataFrame", "polars.LazyFrame", "pyarrow.Table", "pyarrow.RecordBatch")
 
 
 def _column_names(value: Any, kind: str) -> list[str]:
-    if kind in ("pyarrow.Table", "pyarrow.RecordBatch", "entrepot.Collection"):
+    if kind in ("pyarrow.Table", "pyarrow.RecordBatch", COLLECTION):
         return list(value.schema.names)
     return list(value.collect_schema().names() if kind == "polars.LazyFrame" else value.columns)
 
@@ -129,7 +134,7 @@ def _arrow(value: Any) -> Any:
 
 def _reader(value: Any) -> Any:
     """As a ``pyarrow.RecordBatchReader``."""
-    if type_name(value) == "entrepot.Collection" and _is_table(value, "entrepot.Collection"):
+    if type_name(value) == COLLECTION and _is_table(value, COLLECTION):
         return value.to_reader()
     return _arrow(value).to_reader()
 
@@ -153,7 +158,7 @@ def _polars(value: Any) -> Any:
 def _polars_lazy(value: Any) -> Any:
     """As a ``polars.LazyFrame``."""
     kind = type_name(value)
-    if kind == "entrepot.Collection" and _is_table(value, kind):
+    if kind == COLLECTION and _is_table(value, kind):
         return value.scan_polars()
     return (value if kind == "polars.DataFrame" else _polars(value)).lazy()
 

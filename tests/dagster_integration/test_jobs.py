@@ -152,6 +152,8 @@ def test_a_lost_input_fails_the_step(instance: DagsterInstance) -> None:
         failed = [event for event in result.all_events if event.is_step_failure]
         assert [event.step_key for event in failed] == ["consume"]
         assert "is no longer in the store" in cause_message(failed[0], ObjectLost)
+        # Its retry policy is left alone: no retry could read what is gone.
+        assert [event for event in result.all_events if event.event_type is DagsterEventType.STEP_UP_FOR_RETRY] == []
 
 
 @op
