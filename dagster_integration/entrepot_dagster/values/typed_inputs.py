@@ -172,13 +172,16 @@ def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Se
         handlers: for types of the user's.
 
     Raises:
-        InvalidArgument: ``columns`` is not a list of names.
+        InvalidArgument: ``columns`` is not a list of names, each of them once.
     """
     columns = (metadata or {}).get(COLUMNS)
     if columns is not None and (
         not isinstance(columns, Sequence) or isinstance(columns, str) or not all(isinstance(c, str) for c in columns)
     ):
         raise InvalidArgument(f"an input's metadata {COLUMNS!r} must be a list of names, not {columns!r}")
+    if columns is not None and len(set(columns)) < len(columns):
+        repeated = next(name for name in columns if columns.count(name) > 1)
+        raise InvalidArgument(f"an input's metadata {COLUMNS!r} has {repeated!r} more than once: name each column once")
     annotation, is_optional = _without_none(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     by_partition = isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2
