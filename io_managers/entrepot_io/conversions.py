@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from entrepot.errors import InvalidArgument, UnsupportedType
+from entrepot.errors import EntrepotError, InvalidArgument, UnsupportedType
 
 from entrepot_io.type_info import type_name
 
@@ -71,7 +71,14 @@ def convert(value: Any, form: str, *, columns: Sequence[str] | None = None) -> A
         raise InvalidArgument(f"there is no form {form!r}, only {', '.join((*FORMS, *_CONVERSIONS))}")
     if columns is not None:
         value = select(value, columns)
-    return value if type_name(value) == target else conversion(value)
+    if type_name(value) == target:
+        return value
+    try:
+        return conversion(value)
+    except EntrepotError:
+        raise
+    except (ValueError, TypeError, NotImplementedError) as error:  # as libraries refuse columns that they do not have
+        raise UnsupportedType(f"this {type_name(value)} cannot be read as {target}: {error}") from error
 
 
 def select(value: Any, columns: Sequence[str]) -> Any:
@@ -127,9 +134,21 @@ def _arrow(value: Any) -> Any:
         return pa.Table.from_pandas(value)
     if kind == "pyarrow.RecordBatch":
         return pa.Table.from_batches([value])
-    if kind == "polars.LazyFrame":
-        return value.collect().to_arrow()
-    return value.to_arrow()  # a polars.DataFrame or a collection
+    if kind == COLLECTION:
+        return value.to_arrow()
+    return _arrow_of_polars(value.collect() if kind == "polars.LazyFrame" else value)
+
+
+def _arrow_of_polars(frame: Any) -> Any:
+    import polars as pl
+
+    for name, dtype in frame.schema.items():
+        if dtype == pl.Object:  # Polars would give Arrow their addresses, as bytes
+            raise UnsupportedType(
+                f"this polars.DataFrame cannot be read in another form: its column {name!r} has Python objects: ask for "
+                "it as it was stored, or for other columns"
+            )
+    return frame.to_arrow()
 
 
 def _reader(value: Any) -> Any:
@@ -148,11 +167,9 @@ def _polars(value: Any) -> Any:
         return pl.from_pandas(value)
     if kind == "polars.LazyFrame":
         return value.collect()
-    try:
-        table = _arrow(value)
-    except UnsupportedType:
-        raise _unsupported(value, "polars.DataFrame") from None
-    return pl.from_arrow(table, rechunk=False)
+    if not _is_table(value, kind):
+        raise _unsupported(value, "polars.DataFrame")
+    return pl.from_arrow(_arrow(value), rechunk=False)
 
 
 def _polars_lazy(value: Any) -> Any:
@@ -165,11 +182,9 @@ def _polars_lazy(value: Any) -> Any:
 
 def _pandas(value: Any) -> Any:
     """As a ``pandas.DataFrame``."""
-    try:
-        table = _arrow(value)
-    except UnsupportedType:
-        raise _unsupported(value, "pandas.DataFrame") from None
-    return pandas_of(table)
+    if not _is_table(value, type_name(value)):
+        raise _unsupported(value, "pandas.DataFrame")
+    return pandas_of(_arrow(value))
 
 
 def pandas_of(table: Any) -> Any:
