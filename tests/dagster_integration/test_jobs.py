@@ -25,7 +25,8 @@ from entrepot_dagster.values.keys import default_scope, key_of_output
 from entrepot_io.connections import close_all, session_store
 from entrepot_io.reference import Reference
 
-pytestmark = pytest.mark.usefixtures("own_store")
+# Each step is a new interpreter: on a busy machine, a job of three steps takes two minutes.
+pytestmark = [pytest.mark.usefixtures("own_store"), pytest.mark.timeout(400)]
 
 JOBS = str(Path(__file__).with_name("jobs.py"))
 
