@@ -145,8 +145,8 @@ def _arrow_of_polars(frame: Any) -> Any:
     for name, dtype in frame.schema.items():
         if dtype == pl.Object:  # Polars would give Arrow their addresses, as bytes
             raise UnsupportedType(
-                f"this polars.DataFrame cannot be read in another form: its column {name!r} has Python objects: ask for "
-                "it as it was stored, or for other columns"
+                f"this polars.DataFrame cannot be read in another form: its column {name!r} has Python objects: ask "
+                "for it as it was stored, or for other columns"
             )
     return frame.to_arrow()
 

@@ -383,7 +383,7 @@ def allocated_in_store(make: Callable[[], Any]) -> int:
     return int(_core.value_memory()["allocated"]) - before
 
 
-def test_buffers_for_the_most_that_there_could_be_are_made_in_the_store_when_they_are_cut(store: entrepot.Store) -> None:
+def test_buffers_that_are_too_large_are_made_in_the_store_when_they_are_cut(store: entrepot.Store) -> None:
     """Arrow's functions for text make room for four bytes a character, and cut it down at their end."""
 
     def made_too_large() -> Any:

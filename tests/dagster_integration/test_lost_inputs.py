@@ -141,9 +141,7 @@ def lose_orders(instance: DagsterInstance) -> None:
 
 
 def read_orders(instance: DagsterInstance, resources: Any = IO) -> ExecuteInProcessResult:
-    return materialize(
-        [orders, total], selection=[total], instance=instance, resources=resources, raise_on_error=False
-    )
+    return materialize([orders, total], selection=[total], instance=instance, resources=resources, raise_on_error=False)
 
 
 def test_an_asset_that_is_lost_is_not_asked_for_again(instance: DagsterInstance) -> None:
