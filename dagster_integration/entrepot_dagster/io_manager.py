@@ -29,6 +29,7 @@ from entrepot_dagster.values.deferred_settings import check_names, read_deferred
 from entrepot_dagster.values.input_metadata import report_copies
 from entrepot_dagster.values.keys import default_scope
 from entrepot_dagster.values.lazy_outputs import collected
+from entrepot_dagster.values.lost_inputs import no_retries_in_vain
 from entrepot_dagster.values.partition_outputs import of_only_partition
 from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, input_type
 
@@ -185,13 +186,16 @@ class EntrepotIOManager(ConfigurableIOManager):
         Raises:
             ObjectNotFound: it was never written.
             ObjectLost: it was written, but lives on another host or is no longer in the store.
+            Failure: the same, where only the step that wrote it can bring it back, and the step that reads it has a
+                retry policy: there are no retries, as none could succeed.
             UnsupportedType: it has no such form.
             InvalidArgument: it has no such column.
             StoreUnavailable: the store cannot be reached.
         """
         wanted = self._input_type(context)
-        value = self._load(context, wanted, none_if_missing=wanted.is_optional, allow_missing=wanted.allows_missing)
-        return report_copies(context, value)
+        with no_retries_in_vain(context):
+            value = self._load(context, wanted, none_if_missing=wanted.is_optional, allow_missing=wanted.allows_missing)
+        return report_copies(context, value, wanted.unread)
 
     def load_existing(self, context: InputContext) -> Any:
         """Read an input of which nothing may be missing: as :meth:`load_input`, but all of it was written.
@@ -199,10 +203,11 @@ class EntrepotIOManager(ConfigurableIOManager):
         For IO managers that have another place to look, such as ``TieredIOManager``.
 
         Raises:
-            as :meth:`load_input`.
+            as :meth:`load_input`, except that what is lost is ``ObjectLost`` in any case.
         """
-        value = self._load(context, self._input_type(context), none_if_missing=False, allow_missing=False)
-        return report_copies(context, value)
+        wanted = self._input_type(context)
+        value = self._load(context, wanted, none_if_missing=False, allow_missing=False)
+        return report_copies(context, value, wanted.unread)
 
     def is_optional(self, context: InputContext) -> bool:
         """Return whether an input that was never written is None: whether its annotation is ``Optional[...]``."""

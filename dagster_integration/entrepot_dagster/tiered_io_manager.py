@@ -30,6 +30,7 @@ from entrepot_io.settings import switch
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.background_writes import (
+    FAILED,
     PENDING,
     STATE,
     WRITE,
@@ -42,6 +43,7 @@ from entrepot_dagster.durable_partitions import write_partitions
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.lazy_outputs import collected_once
+from entrepot_dagster.values.lost_inputs import no_retries_in_vain
 from entrepot_dagster.values.partition_outputs import of_only_partition
 
 # What the durable tier makes up for.
@@ -147,7 +149,8 @@ class TieredIOManager(ConfigurableIOManager):
         log know nothing of it, and the durable tier has no such file.
 
         Raises:
-            ObjectLost: neither has it: the durable tier was not written, and may have an older value.
+            ObjectLost: neither has it: the durable tier was not written, and may have an older value. Of a step with a
+                retry policy, a ``Failure`` without retries, unless it may still be written.
             what the durable IO manager raises, with the store's error as its cause.
         """
         if context.has_asset_key and context.has_asset_partitions and not context.asset_partition_keys:
@@ -155,7 +158,8 @@ class TieredIOManager(ConfigurableIOManager):
         try:
             return self.store.load_existing(context)
         except _MISSING as missing:
-            self._check_durable(context, missing)
+            with no_retries_in_vain(context):
+                self._check_durable(context, missing)
             # Older versions of Dagster know no identifier of an asset outside of its own run.
             subject = context.asset_key.to_user_string() if context.has_asset_key else context.get_identifier()
             context.log.info(f"Entrepot: reading {subject} from the durable tier: {missing}")
@@ -201,7 +205,9 @@ class TieredIOManager(ConfigurableIOManager):
             reason = missing_durable_copy(self._instance, context.asset_key, partition, self._writes)
             if reason is not None:
                 subject = context.asset_key.to_user_string() + ("" if partition is None else f" ({partition})")
-                raise ObjectLost(
+                error = ObjectLost(
                     f"the store has lost {subject}, and the durable tier does not have its last value ({reason}): "
                     "materialize it again"
-                ) from missing
+                )
+                error.may_come_back = not reason.startswith(FAILED)
+                raise error from missing

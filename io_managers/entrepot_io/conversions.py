@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from entrepot.errors import InvalidArgument, UnsupportedType
+from entrepot.errors import EntrepotError, InvalidArgument, UnsupportedType
 
 from entrepot_io.type_info import type_name
 
@@ -25,6 +25,11 @@ FORMS = {
     "arrow.reader": "pyarrow.RecordBatchReader",
     "numpy": "numpy.ndarray",
 }
+
+
+# Forms that are read when they are used, with the form in memory that they are made of.
+READ_LATER = {"polars.LazyFrame": "polars.DataFrame", "pyarrow.RecordBatchReader": "pyarrow.Table"}
+COLLECTION = "entrepot.Collection"
 
 
 def form_of(annotation: Any) -> str | None:
@@ -66,7 +71,14 @@ def convert(value: Any, form: str, *, columns: Sequence[str] | None = None) -> A
         raise InvalidArgument(f"there is no form {form!r}, only {', '.join((*FORMS, *_CONVERSIONS))}")
     if columns is not None:
         value = select(value, columns)
-    return value if type_name(value) == target else conversion(value)
+    if type_name(value) == target:
+        return value
+    try:
+        return conversion(value)
+    except EntrepotError:
+        raise
+    except (ValueError, TypeError, NotImplementedError) as error:  # as libraries refuse columns that they do not have
+        raise UnsupportedType(f"this {type_name(value)} cannot be read as {target}: {error}") from error
 
 
 def select(value: Any, columns: Sequence[str]) -> Any:
@@ -84,7 +96,7 @@ def select(value: Any, columns: Sequence[str]) -> Any:
         raise InvalidArgument(f"the table has no column {missing[0]!r}, only {', '.join(map(repr, present))}")
     if kind == "pandas.DataFrame":
         return value[names]
-    if kind == "entrepot.Collection":
+    if kind == COLLECTION:
         return _arrow(value).select(names)
     return value.select(names)
 
@@ -98,13 +110,13 @@ def computed(value: Any) -> Any:
 
 
 def _is_table(value: Any, kind: str) -> bool:
-    if kind == "entrepot.Collection":
+    if kind == COLLECTION:
         return value.rows is not None and value.row_shape is None
     return kind in ("pandas.DataFrame", "polars.DataFrame", "polars.LazyFrame", "pyarrow.Table", "pyarrow.RecordBatch")
 
 
 def _column_names(value: Any, kind: str) -> list[str]:
-    if kind in ("pyarrow.Table", "pyarrow.RecordBatch", "entrepot.Collection"):
+    if kind in ("pyarrow.Table", "pyarrow.RecordBatch", COLLECTION):
         return list(value.schema.names)
     return list(value.collect_schema().names() if kind == "polars.LazyFrame" else value.columns)
 
@@ -122,14 +134,26 @@ def _arrow(value: Any) -> Any:
         return pa.Table.from_pandas(value)
     if kind == "pyarrow.RecordBatch":
         return pa.Table.from_batches([value])
-    if kind == "polars.LazyFrame":
-        return value.collect().to_arrow()
-    return value.to_arrow()  # a polars.DataFrame or a collection
+    if kind == COLLECTION:
+        return value.to_arrow()
+    return _arrow_of_polars(value.collect() if kind == "polars.LazyFrame" else value)
+
+
+def _arrow_of_polars(frame: Any) -> Any:
+    import polars as pl
+
+    for name, dtype in frame.schema.items():
+        if dtype == pl.Object:  # Polars would give Arrow their addresses, as bytes
+            raise UnsupportedType(
+                f"this polars.DataFrame cannot be read in another form: its column {name!r} has Python objects: ask "
+                "for it as it was stored, or for other columns"
+            )
+    return frame.to_arrow()
 
 
 def _reader(value: Any) -> Any:
     """As a ``pyarrow.RecordBatchReader``."""
-    if type_name(value) == "entrepot.Collection" and _is_table(value, "entrepot.Collection"):
+    if type_name(value) == COLLECTION and _is_table(value, COLLECTION):
         return value.to_reader()
     return _arrow(value).to_reader()
 
@@ -143,28 +167,24 @@ def _polars(value: Any) -> Any:
         return pl.from_pandas(value)
     if kind == "polars.LazyFrame":
         return value.collect()
-    try:
-        table = _arrow(value)
-    except UnsupportedType:
-        raise _unsupported(value, "polars.DataFrame") from None
-    return pl.from_arrow(table, rechunk=False)
+    if not _is_table(value, kind):
+        raise _unsupported(value, "polars.DataFrame")
+    return pl.from_arrow(_arrow(value), rechunk=False)
 
 
 def _polars_lazy(value: Any) -> Any:
     """As a ``polars.LazyFrame``."""
     kind = type_name(value)
-    if kind == "entrepot.Collection" and _is_table(value, kind):
+    if kind == COLLECTION and _is_table(value, kind):
         return value.scan_polars()
     return (value if kind == "polars.DataFrame" else _polars(value)).lazy()
 
 
 def _pandas(value: Any) -> Any:
     """As a ``pandas.DataFrame``."""
-    try:
-        table = _arrow(value)
-    except UnsupportedType:
-        raise _unsupported(value, "pandas.DataFrame") from None
-    return pandas_of(table)
+    if not _is_table(value, type_name(value)):
+        raise _unsupported(value, "pandas.DataFrame")
+    return pandas_of(_arrow(value))
 
 
 def pandas_of(table: Any) -> Any:

@@ -304,7 +304,7 @@ def check_instance(store: Store, reference: Reference) -> None:
             f"{reference.instance}); rerun the task that wrote it. If the old store still runs at another address or "
             "as another user, this task uses the wrong store: set ENTREPOT_ADDRESS to that address"
         )
-    raise ObjectLost(
+    raise _elsewhere_error(
         f"{reference} lives on host {reference.host!r} (instance {reference.instance}), but this task uses the store "
         f"of host {store.host!r}: run it on {reference.host!r}{_scheduling_advice(reference)}, or rerun the task that "
         "wrote it"
@@ -354,7 +354,9 @@ def _fetch(store: Store, reference: Reference) -> ObjectID | None:
     except (StoreUnavailable, VersionMismatch):
         return None
     except (ObjectNotFound, ObjectLost, DirectoryUnavailable) as error:
-        raise ObjectLost(f"{reference} lives on host {reference.host!r}, and could not be fetched: {error}") from error
+        raise _elsewhere_error(
+            f"{reference} lives on host {reference.host!r}, and could not be fetched: {error}"
+        ) from error
 
 
 def _moved_away(store: Store, reference: Reference) -> ObjectID | None:
@@ -380,6 +382,12 @@ def _restored_from_durable(store: Store, reference: Reference) -> bool:
     if store.durable is None or _is_in_store(store, reference):
         return False
     return store.recall(reference.id, life=(reference.instance, reference.generation))
+
+
+def _elsewhere_error(text: str) -> ObjectLost:
+    error = ObjectLost(text)
+    error.may_come_back = True
+    return error
 
 
 def _lost_error(reference: Reference) -> ObjectLost:

@@ -26,6 +26,7 @@ from entrepot.errors import InvalidArgument
 from suspension import suspend
 from value_memory_tries import until_nothing_is_refused
 
+MIB = 1 << 20
 ROWS = 500_000  # 4 MB of integers
 
 
@@ -373,6 +374,40 @@ def test_memory_is_used_again(store: entrepot.Store, wait_until: Callable[..., N
         assert _core.value_memory()["allocations"] <= 4
     wait_until(lambda: store.status()["leased_bytes"] == 0, "idle leases to be returned")
     wait_until(lambda: store.status()["deferred_frees"] == 0, "the last object to be freed")
+
+
+def allocated_in_store(make: Callable[[], Any]) -> int:
+    """How many buffers are made in the store while a value is made."""
+    before = int(_core.value_memory()["allocated"])
+    make()
+    return int(_core.value_memory()["allocated"]) - before
+
+
+def test_buffers_that_are_too_large_are_made_in_the_store_when_they_are_cut(store: entrepot.Store) -> None:
+    """Arrow's functions for text make room for four bytes a character, and cut it down at their end."""
+
+    def made_too_large() -> Any:
+        buffer = pa.allocate_buffer(16 * MIB, resizable=True)
+        memoryview(buffer).cast("B")[:5] = b"first"
+        buffer.resize(4 * MIB, shrink_to_fit=True)
+        assert bytes(memoryview(buffer)[:5]) == b"first"
+        return buffer
+
+    with store.allocating():
+        assert [allocated_in_store(made_too_large) for _ in range(4)] == [2, 1, 1, 1]
+        kept = [made_too_large() for _ in range(3)]
+        assert put(store, kept)[1] == 3, "what is left of them is in the store all the same"
+
+
+def test_a_size_that_is_used_in_full_is_made_in_the_store_again(store: entrepot.Store) -> None:
+    def too_large() -> None:
+        pa.allocate_buffer(16 * MIB, resizable=True).resize(4 * MIB, shrink_to_fit=True)
+
+    with store.allocating():
+        too_large()
+        in_full = [allocated_in_store(lambda: pa.allocate_buffer(15 * MIB)) for _ in range(3)]
+        assert in_full == [0, 1, 1], "the first was taken for one that would be cut"
+        assert allocated_in_store(lambda: pa.allocate_buffer(12 * MIB)) == 1, "another size"
 
 
 def test_gates_are_those_of_the_documentation() -> None:

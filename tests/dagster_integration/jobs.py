@@ -99,7 +99,7 @@ def lose(context: OpExecutionContext, frame: pd.DataFrame) -> None:
     assert store.delete(store.derive(output_key.key))
 
 
-@op(ins={"after": In(Nothing)})
+@op(ins={"after": In(Nothing)}, retry_policy=RetryPolicy(max_retries=3))
 def consume(frame: pd.DataFrame) -> int:
     return len(frame)
 

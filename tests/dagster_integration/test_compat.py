@@ -20,6 +20,7 @@ from dagster import (
     MetadataValue,
     OpExecutionContext,
     OutputContext,
+    RetryPolicy,
     build_input_context,
     build_output_context,
     in_process_executor,
@@ -194,6 +195,31 @@ def test_a_step_is_told_from_a_context_without_one(instance: DagsterInstance) ->
     for context in (build_input_context(), build_output_context()):
         assert not steps.has_step(context)
         assert steps.executing_step(context) is None
+
+
+def test_whether_a_step_is_retried_is_known(instance: DagsterInstance) -> None:
+    by_step: dict[str, bool] = {}
+
+    class RetriesIOManager(ProbeIOManager):
+        def load_input(self, context: InputContext) -> Any:
+            by_step[context.step_context.step.key] = steps.has_retries(context)
+            return super().load_input(context)
+
+    @op(retry_policy=RetryPolicy(max_retries=1))
+    def retried(loaded: int) -> int:
+        return loaded
+
+    @op
+    def tried_once(loaded: int) -> int:
+        return loaded
+
+    @job(executor_def=in_process_executor)
+    def some() -> None:
+        tried_once(retried(load()))
+
+    assert some.execute_in_process(instance=instance, resources={"io_manager": RetriesIOManager()}).success
+    assert by_step == {"retried": True, "tried_once": False}
+    assert not steps.has_retries(build_input_context())
 
 
 def test_the_outputs_that_an_input_reads_are_found(instance: DagsterInstance) -> None:

@@ -26,7 +26,8 @@ from entrepot_dagster import EntrepotIOManager, StepFailure, store_failure_hook,
 from entrepot_dagster.values.keys import default_scope, key_of_output
 from entrepot_io.connections import session_store
 
-pytestmark = pytest.mark.usefixtures("own_store")
+# Each step is a new interpreter: on a busy machine, a job of three steps takes two minutes.
+pytestmark = [pytest.mark.usefixtures("own_store"), pytest.mark.timeout(400)]
 
 
 @op

@@ -25,7 +25,8 @@ from entrepot_dagster.values.keys import default_scope, key_of_output
 from entrepot_io.connections import close_all, session_store
 from entrepot_io.reference import Reference
 
-pytestmark = pytest.mark.usefixtures("own_store")
+# Each step is a new interpreter: on a busy machine, a job of three steps takes two minutes.
+pytestmark = [pytest.mark.usefixtures("own_store"), pytest.mark.timeout(400)]
 
 JOBS = str(Path(__file__).with_name("jobs.py"))
 
@@ -152,6 +153,8 @@ def test_a_lost_input_fails_the_step(instance: DagsterInstance) -> None:
         failed = [event for event in result.all_events if event.is_step_failure]
         assert [event.step_key for event in failed] == ["consume"]
         assert "is no longer in the store" in cause_message(failed[0], ObjectLost)
+        # Its retry policy is left alone: no retry could read what is gone.
+        assert [event for event in result.all_events if event.event_type is DagsterEventType.STEP_UP_FOR_RETRY] == []
 
 
 @op

@@ -54,6 +54,16 @@ def as_polars(wide: pl.DataFrame) -> int:
 
 
 @asset
+def as_lazy(wide: pl.LazyFrame) -> int:
+    return wide.collect().height
+
+
+@asset
+def as_reader(wide: pa.RecordBatchReader) -> int:
+    return sum(batch.num_rows for batch in wide)
+
+
+@asset
 def texts() -> pd.DataFrame:
     return pd.DataFrame({"text": pd.Series([str(number) for number in range(ROWS)], dtype=object)})
 
@@ -61,6 +71,31 @@ def texts() -> pd.DataFrame:
 @asset
 def of_texts(texts: pd.DataFrame) -> int:
     return len(texts)
+
+
+@asset
+def texts_lazily(texts: pl.LazyFrame) -> int:
+    return texts.collect().height
+
+
+@asset(partitions_def=PARTS)
+def table_part(context: AssetExecutionContext) -> pl.DataFrame:
+    return pl.DataFrame({"x": np.full(ROWS, ord(context.partition_key))})
+
+
+@asset
+def lazy_parts(table_part: pl.LazyFrame) -> int:
+    return table_part.collect().height
+
+
+@asset
+def each_lazily(table_part: dict[str, pl.LazyFrame]) -> int:
+    return sum(frame.collect().height for frame in table_part.values())
+
+
+@asset
+def read_parts(table_part: pa.RecordBatchReader) -> int:
+    return sum(batch.num_rows for batch in table_part)
 
 
 @asset(partitions_def=PARTS)
@@ -120,6 +155,21 @@ def test_several_partitions(instance: DagsterInstance) -> None:
     result = materialize([part, of_parts], selection=[of_parts], instance=instance, resources=IO)
     assert result.output_for_node("of_parts") == ROWS * (ord("a") + ord("b"))
     assert loaded(result, "of_parts") == {"entrepot/copied_bytes": 0}
+
+
+def test_of_frames_that_are_read_later(instance: DagsterInstance) -> None:
+    result = materialize([wide, as_lazy, as_reader, texts, texts_lazily], instance=instance, resources=IO)
+    assert loaded(result, "as_lazy") == {"entrepot/copied_bytes": 0}
+    assert loaded(result, "as_reader") == {"entrepot/copied_bytes": 0}
+    copied = loaded(result, "texts_lazily")["entrepot/copied_bytes"]
+    assert copied >= 8 * ROWS, "Python's strings become Polars' in memory of its own"
+    readers = [lazy_parts, each_lazily, read_parts]
+    for key in ("a", "b"):
+        materialize([table_part], partition_key=key, instance=instance, resources=IO)
+    result = materialize([table_part, *readers], selection=readers, instance=instance, resources=IO)
+    for reader in readers:
+        assert result.output_for_node(reader.op.name) == 2 * ROWS
+        assert loaded(result, reader.op.name) == {"entrepot/copied_bytes": 0}
 
 
 @pytest.mark.parametrize(("mode", "text"), [("through", "written to"), ("behind", "written in the background to")])

@@ -75,6 +75,10 @@ def no_column(orders: pl.DataFrame) -> None: ...
 def not_columns(orders: pl.DataFrame) -> None: ...
 
 
+@asset(ins={"orders": AssetIn(metadata={"columns": ["n", "price", "n"]})})
+def twice(orders: pl.DataFrame) -> None: ...
+
+
 @asset
 def text() -> str:
     return "x" * 10
@@ -102,6 +106,8 @@ def test_what_has_no_such_form_fails_the_step(instance: DagsterInstance) -> None
         run(orders, no_column, instance=instance)
     with pytest.raises(InvalidArgument, match="'columns' must be a list of names, not 'price'"):
         run(orders, not_columns, instance=instance)
+    with pytest.raises(InvalidArgument, match="has 'n' more than once"):
+        run(orders, twice, instance=instance)
     with pytest.raises(UnsupportedType, match=r"a str cannot be read as pyarrow\.Table"):
         run(text, text_as_table, instance=instance)
 

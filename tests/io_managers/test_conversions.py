@@ -114,6 +114,23 @@ def test_what_has_no_such_form_is_said() -> None:
     assert form_of("pandas.DataFrame") is None
 
 
+def test_columns_that_the_library_does_not_have_are_said() -> None:
+    twice = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    for wanted in ("polars", "polars.lazy", "arrow", "arrow.reader"):
+        with pytest.raises(UnsupportedType, match=r"this pandas\.DataFrame cannot be read as .*(uplicate|non-unique)"):
+            convert(twice, wanted)
+    assert convert(twice, "pandas") is twice
+
+
+def test_addresses_of_python_objects_are_no_values() -> None:
+    frame = pl.DataFrame({"n": [1], "o": [object()]}, schema_overrides={"o": pl.Object})
+    for wanted in ("arrow", "arrow.reader", "pandas"):
+        with pytest.raises(UnsupportedType, match="'o' has Python objects"):
+            convert(frame, wanted)
+    assert convert(frame, "arrow", columns=["n"]).to_pydict() == {"n": [1]}
+    assert convert(frame, "polars") is frame
+
+
 def test_a_table_in_brief(stored: Any) -> None:
     info = table_info(stored, 2)
     assert info is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 import entrepot
 import kedro_runs
 import pytest
+from entrepot.errors import StoreUnavailable
 from entrepot.garbage import unused_sessions
 from entrepot_io.connections import close_all
 from entrepot_io.scopes import folder_scope
@@ -361,19 +361,13 @@ def test_values_of_a_process_are_in_use_until_it_exits(daemon: Any, in_scope_tes
         assert not unused_sessions(store, scope)
 
 
-def test_a_run_without_a_store_is_warned_when_it_begins(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, in_scope_tests: None, monkeypatch: pytest.MonkeyPatch
+def test_a_run_without_a_store_fails_before_its_first_node(
+    tmp_path: Path, in_scope_tests: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENTREPOT_ADDRESS", f"unix://{tmp_path}/nothing.sock")
     close_all()
     began: list[str] = []
-
-    def compute() -> bytes:
-        began.extend(record.getMessage() for record in caplog.records)
-        return b"x"
-
-    with caplog.at_level(logging.WARNING), pytest.raises(Exception, match="cannot be reached"):
-        kedro_runs.run(
-            pipeline([node(compute, None, "x", name="compute")]), {"x": {"type": "entrepot_kedro.EntrepotDataset"}}
-        )
-    assert any("nodes that load from it or save to it will fail" in line for line in began), began
+    job = pipeline([node(lambda: began.append("compute"), None, "x", name="compute")])
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        kedro_runs.run(job, {"x": {"type": "entrepot_kedro.EntrepotDataset"}})
+    assert began == []

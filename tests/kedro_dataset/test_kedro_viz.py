@@ -128,7 +128,7 @@ def test_its_page_shows_rows_schema_and_sizes(
         # Root has no sandbox of its own; the page is this machine's.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1600, "height": 1000})
-        page.goto(f"{served.url}/?sid={node}")
+        page.goto(f"{served.url}/?sid={node}", timeout=SECONDS * 1000)
         table = page.locator(".preview-table").first
         table.wait_for(timeout=SECONDS * 1000)
         assert table.locator("th").all_inner_texts() == ["customer: int64", "taxed: float64"]

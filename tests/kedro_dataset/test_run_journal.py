@@ -95,7 +95,7 @@ def test_of_runs_that_begin_at_once_a_single_one_continues_an_earlier_one(tmp_pa
 def test_an_entry_that_cannot_be_removed_stops_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError("read-only")
 
     log = tmp_path / "scope.jsonl"
@@ -117,6 +117,8 @@ def test_unclaimed_records_are_bounded(tmp_path: Path) -> None:
     journal = RunJournal(tmp_path / "scope.jsonl")
     for number in range(MAX_ENTRIES + 10):
         journal.write(f"run-{number}", "kedro/x", "same")
+        journal.mark_failed(f"run-{number}")
+    journal.write("last", "kedro/x", "same")
     assert len(list((tmp_path / "scope.runs").iterdir())) == MAX_ENTRIES
 
 

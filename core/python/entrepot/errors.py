@@ -52,10 +52,16 @@ class ObjectNotFound(EntrepotError, KeyError):
 
 
 class ObjectLost(EntrepotError):
-    """The object existed, but its bytes are no longer in this store (or live on another host)."""
+    """The object existed, but its bytes are no longer in this store (or live on another host).
+
+    Attributes:
+        may_come_back: whether the same read may succeed elsewhere or later, because another host may still have the
+            object, or a copy of it is still being written. Otherwise only whoever wrote it can bring it back.
+    """
 
     code = "object_lost"
     short_code = "E102"
+    may_come_back: bool = False
 
 
 class ObjectDropped(ObjectLost):

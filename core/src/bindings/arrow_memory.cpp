@@ -6,6 +6,8 @@
 // decision 35). The pool that was there before serves what the store does not.
 #include <Python.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -55,12 +57,48 @@ namespace {
 using arrow_interface::ArrowPool;
 using arrow_interface::ArrowStatus;
 
+// Functions for text first make a buffer for the most that there could be, four bytes for each character, write to a
+// part of it, and cut it down. In ordinary memory, what is not written to costs nothing; the store's is there from the
+// start. So what is as large as a buffer that was cut to less than half is made in ordinary memory, and moved when it is
+// cut.
+class UpperBounds {
+ public:
+  void add(std::int64_t bytes) {
+    if (!contains(bytes)) sizes_.at(next_.fetch_add(1, std::memory_order_relaxed) % kSizes).store(bytes);
+  }
+  // It was kept as it is.
+  void remove(std::int64_t bytes) {
+    if (!contains(bytes)) return;
+    for (auto& size : sizes_) {
+      if (is_near(bytes, size.load(std::memory_order_relaxed))) size.store(0);
+    }
+  }
+  [[nodiscard]] bool contains(std::int64_t bytes) const {
+    if (bytes < static_cast<std::int64_t>(kMinValueBytes)) return false;
+    for (const auto& size : sizes_) {
+      if (is_near(bytes, size.load(std::memory_order_relaxed))) return true;
+    }
+    return false;
+  }
+
+ private:
+  static constexpr std::size_t kSizes = 8;  // those that were added last
+  static constexpr std::int64_t kNearness = 8;
+  static bool is_near(std::int64_t bytes, std::int64_t size) {
+    return size != 0 && bytes >= size - size / kNearness && bytes <= size + size / kNearness;
+  }
+
+  std::array<std::atomic<std::int64_t>, kSizes> sizes_{};  // 0: none
+  std::atomic<std::size_t> next_ = 0;
+};
+
 class StorePool final : public ArrowPool {
  public:
   explicit StorePool(ArrowPool* before) : before_(before) {}
 
   ArrowStatus Allocate(std::int64_t bytes, std::int64_t alignment, std::uint8_t** out) override {
-    if (std::byte* const data = allocate(bytes, alignment)) {
+    std::byte* const data = upper_bounds_.contains(bytes) ? nullptr : allocate(bytes, alignment);
+    if (data != nullptr) {
       *out = reinterpret_cast<std::uint8_t*>(data);
       return {};
     }
@@ -71,10 +109,11 @@ class StorePool final : public ArrowPool {
                          std::uint8_t** data) override {
     ValueMemory& memory = ValueMemory::instance();
     if (!memory.bytes_at(*data)) {
-      // A buffer that grows gets into the store when it is large enough.
-      std::byte* const moved = bytes > before ? allocate(bytes, alignment) : nullptr;
+      // A buffer that grows gets into the store when it is large enough, one that was too large when it is cut.
+      const bool moves = bytes > before || is_cut(before, bytes);
+      std::byte* const moved = moves ? allocate(bytes, alignment) : nullptr;
       if (moved == nullptr) return before_->Reallocate(before, bytes, alignment, data);
-      if (before > 0) std::memcpy(moved, *data, static_cast<std::size_t>(before));
+      if (before > 0) std::memcpy(moved, *data, static_cast<std::size_t>(std::min(before, bytes)));
       before_->Free(*data, before, alignment);
       *data = reinterpret_cast<std::uint8_t*>(moved);
       return {};
@@ -83,6 +122,7 @@ class StorePool final : public ArrowPool {
       bytes_.fetch_add(bytes - before, std::memory_order_relaxed);
       return {};
     }
+    if (is_cut(before, bytes)) upper_bounds_.add(before);
     std::uint8_t* moved = nullptr;
     if (std::byte* const mine = allocate(bytes, alignment)) {
       moved = reinterpret_cast<std::uint8_t*>(mine);
@@ -97,7 +137,10 @@ class StorePool final : public ArrowPool {
   }
 
   void Free(std::uint8_t* data, std::int64_t bytes, std::int64_t alignment) override {
-    if (!ValueMemory::instance().free(data)) return before_->Free(data, bytes, alignment);
+    if (!ValueMemory::instance().free(data)) {
+      upper_bounds_.remove(bytes);
+      return before_->Free(data, bytes, alignment);
+    }
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
@@ -126,9 +169,12 @@ class StorePool final : public ArrowPool {
     return data;
   }
 
+  static bool is_cut(std::int64_t before, std::int64_t bytes) { return bytes < before / 2; }
+
   static constexpr std::int64_t kPageAlignment = 4096;
 
   ArrowPool* const before_;
+  UpperBounds upper_bounds_;
   std::atomic<std::int64_t> bytes_ = 0;
   std::atomic<std::int64_t> total_ = 0;
   std::atomic<std::int64_t> count_ = 0;

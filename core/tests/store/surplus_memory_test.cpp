@@ -51,6 +51,26 @@ TEST_F(SurplusMemoryAlone, GoesBackOnceItWasNotUsedForAWhile) {
   EXPECT_EQ(surplus.kept_bytes(), 0U);
 }
 
+TEST_F(SurplusMemoryAlone, HolesBetweenValuesGoBackASecondAfterTheirWriter) {
+  const BlobRange range = f.lease(16 * kMiB);
+  f.pool.take_for_blob(range.segment, range.offset, 4 * kMiB);
+  surplus.track();
+  for (int second = 0; second < 60; ++second) {
+    surplus.track();
+    advance_ms(1'000);
+  }
+  const std::uint64_t before = committed();
+  f.pool.client_died(kClient);
+  surplus.track();
+  advance_ms(999);
+  EXPECT_EQ(committed(), before);
+  for (int step = 0; step < 10; ++step) {
+    advance_ms(20);
+    surplus.track();
+  }
+  EXPECT_EQ(before - committed(), 12 * kMiB);
+}
+
 TEST_F(SurplusMemoryAlone, StaysWhileARequestWaits) {
   free_a_segment();
   const std::uint64_t before = committed();

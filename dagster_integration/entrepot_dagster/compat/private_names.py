@@ -49,6 +49,11 @@ PRIVATE_NAMES = (
         "steps: tells a step that executes from one whose output a finished run's result is asked for",
     ),
     PrivateName(
+        "dagster._core.execution.context.system",
+        "StepExecutionContext.op_retry_policy",
+        "steps: whether a step whose input is lost would be retried",
+    ),
+    PrivateName(
         "dagster._core.execution.plan.outputs", "StepOutputHandle.mapping_key", "steps: identifies an output in a plan"
     ),
     PrivateName(

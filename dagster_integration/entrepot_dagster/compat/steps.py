@@ -55,6 +55,16 @@ def executing_step(context: InputContext | OutputContext) -> StepExecutionContex
     return None if step is None or step._known_state is None else step
 
 
+def has_retries(context: InputContext) -> bool:
+    """Return whether Dagster would retry the step that reads an input, by the retry policy of its op or its job.
+
+    Args:
+        context: of an input.
+    """
+    step = executing_step(context)
+    return step is not None and step.op_retry_policy is not None
+
+
 def add_loaded_metadata(context: InputContext, metadata: Mapping[str, MetadataValue[Any]]) -> None:
     """Add metadata to the event by which Dagster records that an input was loaded, and to nothing else.
 

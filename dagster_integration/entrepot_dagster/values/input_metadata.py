@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagster import MetadataValue
@@ -14,17 +15,18 @@ if TYPE_CHECKING:
 COPIED = "entrepot/copied_bytes"
 
 
-def report_copies(context: InputContext, value: Any) -> Any:
+def report_copies(context: InputContext, value: Any, unread: Sequence[Any] = ()) -> Any:
     """Add the number of bytes that lie outside of the store's memory to the event of a loaded input; return the value.
 
     Args:
         context: of the input.
         value: as the step gets it. Of one whose memory cannot be located, nothing is said.
+        unread: the tables that it reads later, if it is a lazy frame or a reader, or a dictionary of these.
     """
     if has_step(context):  # otherwise there is no event
         from entrepot_io.copied_bytes import copied_bytes
 
-        copied = copied_bytes(value)
+        copied = copied_bytes(list(unread) if unread else value)
         if copied is not None:
             add_loaded_metadata(context, {COPIED: MetadataValue.int(copied)})
     return value

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from entrepot.errors import InvalidArgument
-from entrepot_io.conversions import convert, form_of, select
+from entrepot_io.conversions import COLLECTION, READ_LATER, convert, form_of, select
+from entrepot_io.type_info import type_name
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, InputContext, PartitionsDefinition
@@ -63,6 +64,8 @@ class InputType:
         allows_missing: whether several partitions leave out those that were never written.
         columns: of a table; None: all.
         handlers: for types of the user's.
+        unread: of inputs that were made, the tables that lazy frames and readers will read. A step's own plans and
+            batches tell nothing of the memory that they are over.
     """
 
     annotation: type | None
@@ -72,6 +75,7 @@ class InputType:
     allows_missing: bool = False
     columns: Sequence[str] | None = None
     handlers: Sequence[TypeHandler] = field(default_factory=tuple[TypeHandler, ...])
+    unread: list[Any] = field(default_factory=list[Any], compare=False)
 
     def of(self, value: Any) -> Any:
         """Return a stored value as this; of a stored dictionary, each of its values if the annotation is one.
@@ -109,13 +113,20 @@ class InputType:
 
     def _each(self, value: Any) -> Any:
         if (form := form_of(self.annotation)) is not None:
-            return convert(value, form, columns=self.columns)
+            return self._converted(value, form, self.columns)
         if self.columns is not None:
             value = select(value, self.columns)
         annotation, handler = self.annotation, self._handler()
         if annotation is None or handler is None or isinstance(value, annotation):
             return value
         return handler.load(value, annotation)
+
+    def _converted(self, value: Any, form: str, columns: Sequence[str] | None = None) -> Any:
+        if form in READ_LATER:
+            if type_name(value) != COLLECTION:  # whose members are read one by one, when the step asks for them
+                value, columns = convert(value, READ_LATER[form], columns=columns), None
+            self.unread.append(value)
+        return convert(value, form, columns=columns)
 
     def _handler(self) -> TypeHandler | None:
         annotation = self.annotation
@@ -144,7 +155,7 @@ class InputType:
 
         tables = [convert(value, "arrow", columns=self.columns) for value in values.values()]
         try:
-            return convert(pa.concat_tables(tables), form)
+            return self._converted(pa.concat_tables(tables), form)
         except pa.ArrowInvalid as error:
             raise InvalidArgument(
                 f"partitions {', '.join(values)} are asked for as one {form}, and their columns differ: annotate the "
@@ -161,13 +172,16 @@ def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Se
         handlers: for types of the user's.
 
     Raises:
-        InvalidArgument: ``columns`` is not a list of names.
+        InvalidArgument: ``columns`` is not a list of names, each of them once.
     """
     columns = (metadata or {}).get(COLUMNS)
     if columns is not None and (
         not isinstance(columns, Sequence) or isinstance(columns, str) or not all(isinstance(c, str) for c in columns)
     ):
         raise InvalidArgument(f"an input's metadata {COLUMNS!r} must be a list of names, not {columns!r}")
+    if columns is not None and len(set(columns)) < len(columns):
+        repeated = next(name for name in columns if columns.count(name) > 1)
+        raise InvalidArgument(f"an input's metadata {COLUMNS!r} has {repeated!r} more than once: name each column once")
     annotation, is_optional = _without_none(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     by_partition = isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2

@@ -187,5 +187,6 @@ def test_the_page_of_an_asset_in_a_browser(backfilled: WebServer) -> None:
             sync_api.expect(row).to_contain_text(re.compile(value), timeout=BROWSER_MS)
         page.screenshot(path=SCREENS / "dagster-asset.png", full_page=True)
         page.goto(f"{backfilled.url}/assets/orders?view=partitions&partition=north")
-        sync_api.expect(shown).to_contain_text(re.compile(r"partition_row_count.{0,40}?100(?!\d)", re.DOTALL))
+        row_count = re.compile(r"partition_row_count.{0,40}?100(?!\d)", re.DOTALL)
+        sync_api.expect(shown).to_contain_text(row_count, timeout=BROWSER_MS)
         browser.close()

@@ -127,6 +127,13 @@ void LiveSegments::lease(std::uint32_t segment, const SegmentWriterRef& client) 
     ENTREPOT_SYNC_POINT("lease.recorded");
   }
   segments_.at(segment).descriptor_sent = false;
+  segments_.at(segment).orphaned = false;
+}
+
+void LiveSegments::orphan(std::uint32_t segment) {
+  table_.forget_writer(segment);
+  segments_.at(segment).orphaned = true;
+  ++orphaned_;
 }
 
 void LiveSegments::end_lease(std::uint32_t segment) { table_.end_lease(segment, at(segment).ranges.has_blobs()); }
@@ -142,6 +149,7 @@ void LiveSegments::take_for_loads(std::uint32_t segment) {
     ++taken_;
   }
   table_.forget_writer(segment);  // it may hold anybody's data now
+  segments_.at(segment).orphaned = false;
 }
 
 bool LiveSegments::mark_descriptor_sent(std::uint32_t segment) {

@@ -40,6 +40,7 @@ struct LiveSegment {
   bool descriptor_sent = false;  // its writer has the writable descriptor
   bool reserved = false;         // made for a request that still waits
   bool withheld = false;         // since an adoption: a reader may use memory that nothing accounts for
+  bool orphaned = false;         // its writer is gone: what is free in it serves no lease before all of it is free
 };
 
 // Guarded by the daemon's thread.
@@ -92,7 +93,7 @@ class LiveSegments {
   void end_lease(std::uint32_t segment);                              // nobody writes there: returned, or free if empty
   void resume_lease(std::uint32_t segment);                           // its writer reconnected
   void quarantine(std::uint32_t segment) { table_.set_state(segment, SegmentState::kQuarantined); }
-  void forget_writer(std::uint32_t segment) { table_.forget_writer(segment); }
+  void orphan(std::uint32_t segment);                // its writer is gone
   void take_for_loads(std::uint32_t segment);        // nobody may lease it before it is empty again
   bool mark_descriptor_sent(std::uint32_t segment);  // returns whether it was sent before
   void unlease_all(std::uint32_t segment);
@@ -116,6 +117,7 @@ class LiveSegments {
   [[nodiscard]] bool provisions_for_requests() const { return provisioned_urgently_ != 0; }
   [[nodiscard]] std::uint64_t taken() const { return taken_; }  // how many were taken or made for a request so far
   [[nodiscard]] std::uint64_t freed() const { return freed_; }  // how many became free so far
+  [[nodiscard]] std::uint64_t orphaned() const { return orphaned_; }  // how many have lost their writer so far
 
  private:
   // Now or before it unmapped it, and for leases of the same isolation.
@@ -133,6 +135,7 @@ class LiveSegments {
   std::uint32_t provisioned_urgently_ = 0;  // segments that are being provisioned because of a request
   std::uint64_t taken_ = 0;
   std::uint64_t freed_ = 0;
+  std::uint64_t orphaned_ = 0;
 };
 
 }  // namespace entrepot

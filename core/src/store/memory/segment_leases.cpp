@@ -193,13 +193,13 @@ void SegmentLeases::client_died(std::uint32_t client) {
     }
   }
   for (const std::uint32_t segment : former) {
-    live_->forget_writer(segment);
+    live_->orphan(segment);
     if (live_->table().is_isolated(segment)) live_->release_if_empty(segment);
   }
   for (const std::uint32_t segment : segments) {
     live_->unlease_all(segment);
     live_->record_leases(segment);
-    live_->forget_writer(segment);
+    live_->orphan(segment);
     end_lease(segment);
   }
 }

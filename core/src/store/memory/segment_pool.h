@@ -110,11 +110,14 @@ class SegmentPool {
   Surplus release_surplus(std::uint64_t max_bytes, std::uint64_t recent_bytes) {
     return reclaimer_.release_surplus(max_bytes, recent_bytes);
   }
+  // Gives back what writers that are gone have left free between their values; returns whether there is more.
+  [[nodiscard]] bool release_holes(std::uint64_t max_bytes) { return reclaimer_.release_holes(max_bytes); }
   [[nodiscard]] bool machine_is_short() const { return source_->machine_is_short(); }
   void follow_pressure(bool on) { source_->follow_pressure(on); }
-  // How many segments were taken or made for a request so far, and how many became free.
+  // How many segments were taken or made for a request so far, how many became free, and how many lost their writer.
   [[nodiscard]] std::uint64_t segments_taken() const { return live_.taken(); }
   [[nodiscard]] std::uint64_t segments_freed() const { return live_.freed(); }
+  [[nodiscard]] std::uint64_t segments_orphaned() const { return live_.orphaned(); }
   // Whether the machine gave less than the capacity; warm_note() says why.
   [[nodiscard]] bool is_short() const { return provisioning_.is_short(); }
   [[nodiscard]] std::uint64_t limit_bytes() const { return provisioning_.limit_bytes(); }

@@ -4,9 +4,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/align.h"
 #include "os/log.h"
+#include "os/memfd.h"
 
 namespace entrepot {
+namespace {
+
+// A segment with holes is not used again once it is empty. Below this share, that costs more than the holes.
+constexpr std::uint64_t kHoleShare = 8;
+
+}  // namespace
 
 SegmentReclaimer::SegmentReclaimer(LiveSegments& live, const SegmentProvisioning& provisioning,
                                    const SegmentSizes& sizes, MemorySource& source, RecordArena& records)
@@ -62,18 +70,41 @@ void SegmentReclaimer::retire_free_ranges(std::uint32_t segment, std::uint64_t e
   if (live_->at(segment).withheld) return;
   std::uint64_t retired_bytes = 0;
   for (const auto& [offset, length] : live_->at(segment).ranges.free_pages()) {
-    if (retired_bytes >= enough) return;
-    const Status status = source_->punch(segment, offset, length);
-    if (!status.is_ok()) {
-      log_warning("cannot return memory of segment ", segment, ": ", status.to_string());
-      return;
-    }
-    if (const Status retired = live_->retire(segment, offset, length); !retired.is_ok()) {
-      log_error("segment ", segment, ": ", retired.to_string());
-      return;
-    }
+    if (retired_bytes >= enough || !retire(segment, offset, length)) return;
     retired_bytes += length;
   }
+}
+
+bool SegmentReclaimer::retire(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+  const Status status = source_->punch(segment, offset, length);
+  if (!status.is_ok()) {
+    log_warning("cannot return memory of segment ", segment, ": ", status.to_string());
+    return false;
+  }
+  const Status retired = live_->retire(segment, offset, length);
+  if (!retired.is_ok()) log_error("segment ", segment, ": ", retired.to_string());
+  return retired.is_ok();
+}
+
+bool SegmentReclaimer::release_holes(std::uint64_t max_bytes) {
+  std::uint64_t retired_bytes = 0;
+  for (const auto& [segment, entry] : live_->all()) {
+    if (!entry.orphaned || entry.withheld || live_->state(segment) != SegmentState::kReturned) continue;
+    const RangeList holes = entry.ranges.free_pages();
+    std::uint64_t hole_bytes = 0;
+    for (const auto& [offset, length] : holes)
+      hole_bytes += length;
+    // What was begun is finished: the segment is not used again anyway.
+    if (entry.ranges.retired_bytes() == 0 && hole_bytes * kHoleShare < entry.ranges.bytes()) continue;
+    for (const auto& [offset, length] : holes) {
+      if (retired_bytes >= max_bytes) return true;
+      const std::uint64_t piece = std::min(length, round_up(max_bytes - retired_bytes, os::page_bytes()));
+      if (!retire(segment, offset, piece)) return false;
+      retired_bytes += piece;
+      if (piece < length) return true;
+    }
+  }
+  return false;
 }
 
 SegmentReclaimer::Surplus SegmentReclaimer::release_surplus(std::uint64_t max_bytes, std::uint64_t recent_bytes) {

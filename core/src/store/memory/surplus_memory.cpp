@@ -11,6 +11,8 @@ constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
 constexpr std::uint64_t kMaxGiveBackSeconds = 1'000'000'000;
 constexpr std::uint64_t kLookNs = 1'000'000'000;         // between two looks at the machine's memory
 constexpr std::uint64_t kSurplusStepNs = 100'000'000;    // between two steps
+constexpr std::uint64_t kHoleStepNs = 20'000'000;        // between two steps of the daemon's own thread
+constexpr std::uint64_t kHoleStepBytes = 64U << 20;      // per step
 constexpr std::uint64_t kSurplusStepBytes = 256U << 20;  // per step: 40 ms of the provisioner's thread
 
 }  // namespace
@@ -21,7 +23,8 @@ SurplusMemory::SurplusMemory(Deps deps)
       timer_(deps_.timers.add([this](std::uint64_t) { look(); })) {}
 
 SurplusMemory::Counters SurplusMemory::read() const {
-  return {deps_.pool.segments_taken(), deps_.pool.segments_freed(), deps_.pool.committed_bytes()};
+  return {deps_.pool.segments_taken(), deps_.pool.segments_freed(), deps_.pool.segments_orphaned(),
+          deps_.pool.committed_bytes()};
 }
 
 void SurplusMemory::track() {
@@ -55,6 +58,7 @@ void SurplusMemory::look() {
   const std::uint64_t now_ns = deps_.clock.monotonic_ns();
   looked_ns_ = now_ns;
   if (deps_.is_awaited()) return look_at(now_ns + kLookNs);
+  if (deps_.pool.release_holes(kHoleStepBytes)) return look_at(now_ns + kHoleStepNs);
   if (demand_.kept_bytes() != 0 && deps_.pool.machine_is_short()) demand_.forget();
   const SegmentPool::Surplus left = deps_.pool.release_surplus(kSurplusStepBytes, demand_.kept_bytes());
   if (left == SegmentPool::Surplus::kMore) return look_at(now_ns + kSurplusStepNs);

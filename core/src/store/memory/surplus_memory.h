@@ -1,8 +1,9 @@
 // Surplus memory: free segments beyond what is made ahead of demand. What was in use lately (WarmDemand) stays for the
 // next puts; the rest is given back to the machine, in steps, so that the thread that does it is free in between. If
-// the machine runs short of memory, nothing is kept.
+// the machine runs short of memory, nothing is kept. Nor is what writers that are gone have left free between their
+// values, in any case: no put could use it.
 //
-//   none ──a segment was taken, made or freed──▶ settling ──a second later──▶ looked at, every second
+//   none ──a segment was taken, made or freed, or lost its writer──▶ settling ──a second later──▶ looked at, every second
 //    ▲                                                                          │     ▲   │
 //    ├──────────no free segment is left but those made ahead of demand──────────┘     │   │ too much is kept
 //    │                                                                                │   ▼
@@ -51,6 +52,7 @@ class SurplusMemory {
   struct Counters {  // the pool's
     std::uint64_t taken = 0;
     std::uint64_t freed = 0;
+    std::uint64_t orphaned = 0;
     std::uint64_t committed_bytes = 0;
     bool operator==(const Counters&) const = default;
   };

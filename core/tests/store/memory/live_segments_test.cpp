@@ -81,7 +81,7 @@ TEST_F(Live, AReturnedSegmentGoesBackToItsLastWriterUntilThatIsForgotten) {
   EXPECT_EQ(live.state(segment), SegmentState::kReturned);
   EXPECT_FALSE(live.is_writer(segment, kWriter.client));
   EXPECT_TRUE(live.may_write_again(segment, kWriter));
-  live.forget_writer(segment);
+  live.orphan(segment);
   EXPECT_FALSE(live.may_write_again(segment, kWriter));
   live.release_if_empty(segment);
   EXPECT_EQ(live.state(segment), SegmentState::kReturned) << "it holds a blob";

@@ -29,7 +29,7 @@ struct Adopter : ::testing::Test {
   // Returned, with a blob in its first MiB and pages missing behind it.
   std::uint32_t make_with_hole() {
     const std::uint32_t segment = daemon->parts.make_holding(4 * kMiB, kMiB, kWriter);
-    live().forget_writer(segment);
+    live().orphan(segment);
     daemon->parts.reclaimer.retire_free_ranges(segment, UINT64_MAX);
     EXPECT_EQ(machine.source.punched, 3 * kMiB);
     return segment;

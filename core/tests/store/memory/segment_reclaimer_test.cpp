@@ -106,9 +106,40 @@ TEST(ReclaimerWithoutHoles, PagesThatCannotBeReturnedStayUsable) {
   SegmentReclaimer reclaimer(parts.live, parts.provisioning, parts.sizes, source, parts.records);
   const std::uint32_t segment = parts.make_holding(4 * kMiB, kMiB, kWriter);
   reclaimer.retire_free_ranges(segment, UINT64_MAX);
+  parts.live.orphan(segment);
+  EXPECT_FALSE(reclaimer.release_holes(UINT64_MAX)) << "or this would be tried for ever";
   EXPECT_EQ(parts.live.at(segment).ranges.retired_bytes(), 0U);
   EXPECT_EQ(parts.live.at(segment).ranges.largest_free(), 3 * kMiB);
   EXPECT_EQ(parts.live.committed_bytes(), 4 * kMiB);
+}
+
+TEST_F(Reclaimer, HolesOfAWriterThatIsGoneGoBackInSteps) {
+  const std::uint32_t segment = parts.make_holding(16 * kMiB, 4 * kMiB, kWriter);
+  EXPECT_FALSE(reclaimer.release_holes(UINT64_MAX));
+  EXPECT_EQ(machine.source.punched, 0U) << "its writer may lease them again";
+  live.orphan(segment);
+  EXPECT_TRUE(reclaimer.release_holes(11 * kMiB));
+  EXPECT_EQ(machine.source.punched, 11 * kMiB);
+  EXPECT_FALSE(reclaimer.release_holes(11 * kMiB)) << "the rest, although it is a small part of the segment";
+  EXPECT_EQ(machine.source.punched, 12 * kMiB);
+  EXPECT_EQ(live.committed_bytes(), 4 * kMiB);
+  EXPECT_EQ(live.committed_bytes(), machine.source.in_use());
+  EXPECT_TRUE(live.ranges(segment).free_blob(0, 4 * kMiB).is_ok());
+  live.release_if_empty(segment);
+  EXPECT_FALSE(live.contains(segment)) << "it has holes";
+}
+
+TEST_F(Reclaimer, SmallHolesAndThoseForLoadsStay) {
+  const std::uint32_t nearly_full = parts.make_holding(16 * kMiB, 15 * kMiB, kWriter);
+  live.orphan(nearly_full);
+  const std::uint32_t for_loads = parts.make_holding(8 * kMiB, kMiB, kWriter);
+  live.orphan(for_loads);
+  live.take_for_loads(for_loads);
+  const std::uint32_t withheld = parts.make_holding(4 * kMiB, kMiB, kWriter);
+  live.orphan(withheld);
+  live.withhold(withheld);
+  EXPECT_FALSE(reclaimer.release_holes(UINT64_MAX));
+  EXPECT_EQ(machine.source.punched, 0U);
 }
 
 TEST_F(Reclaimer, OfTheSurplusWhatWasUsedLatelyIsKept) {
