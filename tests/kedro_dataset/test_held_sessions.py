@@ -305,7 +305,7 @@ def test_runs_that_begin_in_the_same_millisecond_do_not_mix(daemon: Any, in_scop
 
 @pytest.mark.parametrize("arguments", [{"run_id": "killed"}, {"session": ""}, {"session": "nightly"}], ids=str)
 def test_a_worker_that_outlives_its_run_saves_nothing(
-    daemon: Any, in_scope_tests: None, arguments: dict[str, str]
+    daemon: Any, in_scope_tests: None, arguments: dict[str, Any]
 ) -> None:
     """Another run may go on in the session by then, and its values are not to be replaced by those of a killed one."""
     code = """
