@@ -132,11 +132,12 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
         held = unshared_store(store.address, store.scope, chosen, durable=False)  # from now on, it is in use
     if start_nodes:
         click.echo(f"going on in session {chosen}, from {', '.join(start_nodes)} on")
-        request["from_nodes"] = start_nodes  # the others that were asked for come before these, or are done
     else:
         click.echo(f"going on in session {chosen}; outputs that exist are left as they are, also those of earlier runs")
     if request:
         click.echo(f"as the failed run: {', '.join(f'{name} {value}' for name, value in request.items())}")
+    if start_nodes:
+        request["from_nodes"] = start_nodes  # the others that were asked for come before these, or are done
     os.environ["ENTREPOT_SESSION"] = chosen  # before any dataset is made
     from kedro.framework.session import KedroSession
     from kedro.utils import load_obj
