@@ -85,21 +85,30 @@ def _line_count(text: str) -> int:
 
 def run_stop(arguments: argparse.Namespace) -> int:
     """``entrepot stop``."""
+    address = resolve(arguments.address).address
+    had_socket = launcher.is_listening(address)
     try:
-        with connect_for_inspection(arguments.address) as store:
-            if not arguments.no_flush:
-                _flush_durable_sessions(store)
-            status = store.status()
-            address = store.address
+        return _stop_reachable(arguments)
     except VersionMismatch:
-        return _stop_listeners(arguments, " (of a different version)")
+        return _stop_listeners(address, launcher.listening_pids(address), " (of a different version)")
     except StoreUnavailable:
-        if launcher.is_listening(resolve(arguments.address).address):
+        if had_socket and launcher.is_listening(address):
             raise
         # Its socket file may be gone, and the store may be unable to recreate it.
-        if not launcher.listening_pids(resolve(arguments.address).address):
+        if processes := launcher.listening_pids(address):
+            return _stop_listeners(address, processes, " (whose socket was removed)")
+        # If the socket was recreated while listening_pids() ran, it can seem that nobody holds it.
+        if not launcher.is_listening(address):
             raise
-        return _stop_listeners(arguments, " (whose socket was removed)")
+    return _stop_reachable(arguments)
+
+
+def _stop_reachable(arguments: argparse.Namespace) -> int:
+    with connect_for_inspection(arguments.address) as store:
+        if not arguments.no_flush:
+            _flush_durable_sessions(store)
+        status = store.status()
+        address = store.address
     objects = int(status["objects"])
     _end_gateways(address)
     if not launcher.stop(int(status["keeper_pid"])):
@@ -146,10 +155,8 @@ def _flush_durable_sessions(store: Store) -> None:
         print(f"{session_phrase(scope, session)} has {count_of(count, 'object')} in its durable tier {durable.url}")
 
 
-def _stop_listeners(arguments: argparse.Namespace, qualifier: str) -> int:
+def _stop_listeners(address: str, processes: list[int], qualifier: str) -> int:
     """End a store that cannot be talked to, by terminating the processes that listen at its address."""
-    address = resolve(arguments.address).address
-    processes = launcher.listening_pids(address)
     if not processes:
         raise StoreUnavailable(
             f"cannot stop the store at {address}{qualifier}: none of this user's processes listens there; "
