@@ -157,16 +157,15 @@ class EntrepotHooks:
             held_sessions.hold(str(run_params["run_id"]), pipeline, catalog)
 
     @hook_impl
-    def after_pipeline_run(
-        self, run_params: dict[str, Any], run_result: dict[str, Any], pipeline: Pipeline, catalog: Any
-    ) -> None:
+    def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
         """Finish a successful run."""
         run_params = active_runs.end(run_params, catalog)
         binding = policy_registry.active()
-        if any("@" in name for name in pipeline.datasets()):
+        # A run that has skipped the nodes that read `x@polars` returns `x@pandas`, which ends with its session then.
+        if not run_params.get("only_missing_outputs") and any("@" in name for name in pipeline.datasets()):
             from entrepot_kedro.pipeline_inputs import drop_transcoded
 
-            drop_transcoded(pipeline, catalog, run_result)
+            drop_transcoded(pipeline, catalog)
         if binding is not None:
             from entrepot_kedro.policy.run_lifecycle import end_run
 

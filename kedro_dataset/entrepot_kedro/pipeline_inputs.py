@@ -7,7 +7,7 @@ belong to a run are gone after it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
@@ -61,21 +61,14 @@ def check_inputs(input_names: Collection[str], catalog: Any, *, can_recompute: b
         )
 
 
-def drop_transcoded(pipeline: Pipeline, catalog: Any, outputs: Container[str] = ()) -> None:
+def drop_transcoded(pipeline: Pipeline, catalog: Any) -> None:
     """Drop intermediate values with transcoded names after a successful run.
 
     Kedro releases ``x@pandas`` when it has been saved, because nobody loads that name, and ``x@polars`` after its last
     load. Both are one value, which is dropped here once the run is over.
-
-    Args:
-        pipeline: pipeline of the run.
-        catalog: catalog of the run.
-        outputs: names of what the run returns. A run that has skipped the nodes that read ``x@polars`` returns
-            ``x@pandas``.
     """
     for name in pipeline.datasets() - pipeline.outputs() - pipeline.inputs():
-        is_returned = any(each in outputs for each in pipeline.datasets() if plain_name(each) == plain_name(name))
-        dataset = stored_dataset(catalog, name) if SEPARATOR in name and not is_returned else None
+        dataset = stored_dataset(catalog, name) if SEPARATOR in name else None
         if dataset is not None and dataset.session.ends_with_run:
             try:
                 dataset.drop()

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 RUN_SECONDS = 240.0
 STOP_SECONDS = 3.0  # shorter than any time-out, and longer than the rest of the run
 TIMEOUT_SECONDS = 30.0  # after which a daemon that does not answer is an error
-HINT = "run the same command with --only-missing-outputs"
+HINT = "or with --only-missing-outputs"
 
 
 @dataclass
