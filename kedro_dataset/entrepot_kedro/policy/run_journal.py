@@ -111,15 +111,12 @@ class RunJournal:
 
     def note_start_nodes(self, session: str, nodes: Sequence[str]) -> None:
         """Note with which nodes the newest run in a session, which has failed, is to be continued."""
-        for entry in self._entries():
-            if entry.get("session") == session:
-                return self._write_entry(str(entry.get("run", "")), entry | {"start_nodes": list(nodes)})
-        return None
+        if (entry := self._newest_in(session)) is not None:
+            self._write_entry(str(entry.get("run", "")), entry | {"start_nodes": list(nodes)})
 
     def start_nodes(self, session: str) -> list[str]:
         """Return the nodes with which the newest run in a session is to be continued; empty: it was killed."""
-        entry = next((entry for entry in self._entries() if entry.get("session") == session), {})
-        nodes = entry.get("start_nodes")
+        nodes = (self._newest_in(session) or {}).get("start_nodes")
         return [str(node) for node in nodes] if isinstance(nodes, list) else []
 
     def request_of(self, session: str) -> dict[str, Any] | None:
@@ -128,16 +125,16 @@ class RunJournal:
         Raises:
             InvalidArgument: it was asked for something that the journal cannot have, see :func:`run_request`.
         """
-        for entry in self._entries():
-            if entry.get("session") == session:
-                request = entry.get("request")
-                if not isinstance(request, dict):
-                    raise InvalidArgument(
-                        f"the run of session {session} had parameters that only Python can represent, so it cannot be "
-                        "asked for again from outside: where it was run, run it again with only_missing_outputs=True"
-                    )
-                return request
-        return None
+        entry = self._newest_in(session)
+        if entry is None:
+            return None
+        request = entry.get("request")
+        if not isinstance(request, dict):
+            raise InvalidArgument(
+                f"the run of session {session} had parameters that only Python can represent, so it cannot be asked "
+                "for again from outside: where it was run, run it again with only_missing_outputs=True"
+            )
+        return request
 
     def take_session(self, run_id: str, identity: str, request: Mapping[str, Any] | None = None) -> str | None:
         """Let a run that begins continue the newest matching one that is over and did not succeed.
@@ -206,6 +203,10 @@ class RunJournal:
                 temporary_path.unlink(missing_ok=True)
         except OSError as error:
             logger.warning("Entrepot: cannot write %s; if this run is killed, it cannot be continued: %s", path, error)
+
+    def _newest_in(self, session: str) -> dict[str, Any] | None:
+        """Return the entry of the newest run in a session; None if there is none."""
+        return next((entry for entry in self._entries() if entry.get("session") == session), None)
 
     def _entries(self) -> list[dict[str, Any]]:
         """Return all entries, newest first."""
