@@ -323,10 +323,36 @@ def test_a_temporary_directory_without_room_leads_to_the_same_store(place: Isola
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_runtime_folder_of_somebody_else(place: IsolatedEnvironment) -> None:
     runtime_folder = place.folder / "run"
-    runtime_folder.mkdir(mode=0o700)
+    runtime_folder.mkdir(mode=0o755)
     place.environment["XDG_RUNTIME_DIR"] = str(runtime_folder)
     place.uid = UNKNOWN_UID
     assert f"set XDG_RUNTIME_DIR to a folder of user {UNKNOWN_UID}" in refusal(place.connect(), AccessDenied)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("owner", [0, UNKNOWN_UID], ids=["of root", "used by root"])
+def test_a_private_runtime_folder_that_sudo_has_passed_on(place: IsolatedEnvironment, owner: int) -> None:
+    user = UNKNOWN_UID - owner
+    runtime_folder = place.folder / "run"
+    runtime_folder.mkdir(mode=0o700)
+    os.chown(runtime_folder, owner, owner)
+    place.folder.chmod(0o1777)
+    code = f"""
+        import os
+        from entrepot._daemon.settings import private_address
+        os.setuid({user})
+        print(private_address())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(code)],
+        env=place.environment | {"XDG_RUNTIME_DIR": str(runtime_folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == f"unix://{place.folder}/entrepot-{user}/store.sock"
+    assert not list(runtime_folder.iterdir())
 
 
 def test_a_runtime_folder_too_long_for_a_socket(place: IsolatedEnvironment) -> None:

@@ -130,9 +130,24 @@ def _runtime_base() -> tuple[str, Path]:
     full, and would so lead to another store.
     """
     for variable in ("XDG_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP"):
-        if base := os.environ.get(variable):
+        base = os.environ.get(variable)
+        if base and not (variable == "XDG_RUNTIME_DIR" and _is_private_to_another_user(Path(base))):
             return variable, Path(base).absolute()
     return "", Path("/tmp")  # noqa: S108 - the directory in it belongs to the user alone, which is checked
+
+
+def _is_private_to_another_user(folder: Path) -> bool:
+    """Return whether this is another user's own directory: ``sudo -E`` and ``su`` leave that of whoever calls them.
+
+    What root would create there, its owner could not use.
+    """
+    try:
+        folder_stat = folder.stat()
+    except PermissionError:  # it is in another user's own directory
+        return True
+    except OSError:  # reported when it is used
+        return False
+    return folder_stat.st_uid != os.getuid() and not folder_stat.st_mode & 0o077
 
 
 def private_address() -> str:
