@@ -18,10 +18,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster/directory/servers"))
 
 import directory_servers
-from airflow_server import START_SECONDS, AirflowServer, environment
+from airflow_server import START_SECONDS, AirflowServer, services
 
-from examples.flights.on_airflow import AirflowApi
-from examples.flights.processes import Child, free_port
+from examples.flights.processes import Child
 
 WORKERS = ("worker-a", "worker-b")
 CONCURRENCY = 2
@@ -44,19 +43,17 @@ def running(home: Path, dags: Path, extra_variables: Mapping[str, str], dag_ids:
         extra_variables: further environment variables, including its database.
         dag_ids: IDs of the DAGs.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "airflow.cfg").touch()  # otherwise the first processes would write it, at the same time
-    port = free_port()
     with ExitStack() as stack:
         redis = stack.enter_context(directory_servers.running("redis"))
-        variables = environment(home, dags, port, extra_variables) | _celery_settings(f"redis://127.0.0.1:{redis.port}")
+        settings = dict(extra_variables) | _celery_settings(f"redis://127.0.0.1:{redis.port}")
+        server = stack.enter_context(services(home, dags, settings))
 
         def start(name: str, *command: str, host: str = "", **more_variables: str) -> Child:
             line = [*_on_host(host), sys.executable, "-m", *command]
-            child = Child(name, line, log=home / f"{name}.log", environment=variables | more_variables, folder=home)
+            variables = server.variables | more_variables
+            child = Child(name, line, log=home / f"{name}.log", environment=variables, folder=home)
             return stack.enter_context(child)
 
-        scheduler, *_ = [start(name, "airflow", name) for name in ("scheduler", "api-server", "dag-processor")]
         workers = [start(name, *_worker(home, name, "default", CONCURRENCY)) for name in WORKERS]
         if can_name_hosts():
             address = f"unix://{home}/other.sock"
@@ -64,10 +61,7 @@ def running(home: Path, dags: Path, extra_variables: Mapping[str, str], dag_ids:
             start("store", *store, host=OTHER_HOST)
             command = _worker(home, OTHER_HOST, OTHER_QUEUE, 1)
             workers.append(start(OTHER_HOST, *command, host=OTHER_HOST, AIRFLOW__ENTREPOT__ADDRESS=address))
-        api = AirflowApi(port)
-        server = AirflowServer(scheduler, api, home)
-        scheduler.wait_for(api.is_healthy, "a healthy scheduler", START_SECONDS)
-        scheduler.wait_for(lambda: server.has_loaded(dag_ids), f"the DAGs {', '.join(sorted(dag_ids))}", START_SECONDS)
+        server.wait_until_ready(dag_ids)
         for worker in workers:
             worker.wait_for(partial(_is_ready, worker), "the worker", START_SECONDS)
         yield server

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
@@ -52,22 +52,58 @@ def running(home: Path, dags: Path, extra_variables: Mapping[str, str], dag_ids:
     command = [sys.executable, "-m", "airflow", "standalone"]
     variables = environment(home, dags, port, extra_variables)
     with Child("Airflow", command, log=home / "standalone.log", environment=variables, folder=home) as child:
-        server = AirflowServer(child, AirflowApi(port), home)
-        child.wait_for(server.is_healthy, "a healthy scheduler", START_SECONDS)
-        child.wait_for(lambda: server.has_loaded(dag_ids), f"the DAGs {', '.join(sorted(dag_ids))}", START_SECONDS)
+        server = AirflowServer(child, AirflowApi(port), home, variables)
+        server.wait_until_ready(dag_ids)
         yield server
 
 
-class AirflowServer:
-    """A running Airflow, created by :func:`running`."""
+@contextmanager
+def services(home: Path, dags: Path, extra_variables: Mapping[str, str]) -> Iterator[AirflowServer]:
+    """Run an Airflow's services, which may not be ready yet, with any executor: ``standalone`` has one of its own.
 
-    def __init__(self, child: Child, api: AirflowApi, home: Path) -> None:
+    Args:
+        home: its directory.
+        dags: directory of the DAG files, one DAG each.
+        extra_variables: further environment variables, including its database and executor.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "airflow.cfg").touch()  # otherwise the first processes would write it, at the same time
+    port = free_port()
+    variables = environment(home, dags, port, extra_variables)
+    with ExitStack() as stack:
+        scheduler, *_ = [
+            stack.enter_context(
+                Child(
+                    name,
+                    [sys.executable, "-m", "airflow", name],
+                    log=home / f"{name}.log",
+                    environment=variables,
+                    folder=home,
+                )
+            )
+            for name in ("scheduler", "api-server", "dag-processor")
+        ]
+        yield AirflowServer(scheduler, AirflowApi(port), home, variables)
+
+
+class AirflowServer:
+    """A running Airflow, created by :func:`running` or :func:`services`.
+
+    Attributes:
+        folder: its home directory.
+        variables: its environment, which its tasks need wherever they run.
+    """
+
+    def __init__(self, child: Child, api: AirflowApi, home: Path, variables: Mapping[str, str]) -> None:
         self._child = child
         self._api = api
         self.folder = home
+        self.variables = dict(variables)
 
-    def is_healthy(self) -> bool:
-        return self._api.is_healthy()
+    def wait_until_ready(self, dag_ids: Set[str]) -> None:
+        """Wait until the scheduler runs and all these DAGs have been loaded."""
+        self._child.wait_for(self._api.is_healthy, "a healthy scheduler", START_SECONDS)
+        self._child.wait_for(lambda: self.has_loaded(dag_ids), f"the DAGs {', '.join(sorted(dag_ids))}", START_SECONDS)
 
     def import_errors(self) -> dict[str, str]:
         """Stack traces of DAG files that failed to import, by DAG: each file has one and is named after it."""
