@@ -11,7 +11,8 @@ import pytest
 from kubecp_api import Manifest
 from paired_nodes import Kubelet, paired_nodes
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "failover")]
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "failover"))
 
 import airflow_server
 
