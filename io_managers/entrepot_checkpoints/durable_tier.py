@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -91,6 +92,17 @@ class DurableTier:
     def __init__(self, root: StorageDirectory) -> None:
         self._root = root
         self._write_queue = WriteBehindQueue(self.save, root.url)
+
+    def check(self) -> None:
+        """Raise if it is a local folder that cannot be written, by writing a small file; see ``DurableBackend``.
+
+        Raises:
+            AccessDenied, StoreFull, StoreUnavailable: as for any write.
+        """
+        if self._root.local:
+            name = f"{SHARED_FOLDER}/probe-{secrets.token_hex(8)}"
+            self._root.write(name, b"entrepot")
+            self._root.remove(name)
 
     # --- objects
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from entrepot._daemon.units import parse_duration, parse_size
 from entrepot.codec import COPY_MODES, OBJECT_STRINGS, CopyMode, ObjectStrings
@@ -16,6 +18,8 @@ from entrepot.errors import InvalidArgument
 
 from entrepot_io.inline_policy import DEFAULT_INLINE_BELOW
 from entrepot_io.sessions import parse_ttl
+
+_T = TypeVar("_T")
 
 MEASURED = "measured"
 DEFAULT_RESERVE_SECONDS = 600.0
@@ -73,32 +77,35 @@ def resolve(
         lookup_option: looks up an option in the orchestrator's configuration, by the attribute's name.
 
     Raises:
-        InvalidArgument: a setting is out of range; the message names it and its value.
+        InvalidArgument: a setting is out of range; the message names it and its value, and the variable that set it.
     """
 
-    def find(name: str, argument: str | float | None) -> str | float | None:
+    def find(name: str, argument: Any, parse: Callable[[Any], _T]) -> _T:
         if argument is not None:
-            return argument
-        value = os.environ.get(f"ENTREPOT_{name.upper()}")
-        if not value and lookup_option is not None:
-            value = lookup_option(name)
-        return value or None
-
-    def text(name: str, argument: str | None) -> str | None:
-        value = find(name, argument)
-        return None if value is None else str(value)
+            return parse(argument)
+        variable = f"ENTREPOT_{name.upper()}"
+        if value := os.environ.get(variable):
+            try:
+                return parse(value)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"{error} (set by {variable})") from None
+        return parse((lookup_option(name) if lookup_option is not None else None) or None)
 
     return Settings(
-        address=text("address", address),
-        scope=text("scope", scope),
-        session_ttl=parse_ttl(find("session_ttl", session_ttl)),
-        copy=copy_mode(text("copy", copy)),
-        inline_below=_bytes("inline_below", find("inline_below", inline_below)),
-        allocate=optional_switch("allocate", find("allocate", allocate)),
-        reserve=reserve_setting(find("reserve", reserve)),
-        reserve_timeout=_seconds("reserve_timeout", find("reserve_timeout", reserve_timeout)),
-        object_strings=object_strings_setting(text("object_strings", object_strings)),
+        address=find("address", address, _text),
+        scope=find("scope", scope, _text),
+        session_ttl=find("session_ttl", session_ttl, parse_ttl),
+        copy=find("copy", copy, lambda value: copy_mode(_text(value))),
+        inline_below=find("inline_below", inline_below, partial(_bytes, "inline_below")),
+        allocate=find("allocate", allocate, partial(optional_switch, "allocate")),
+        reserve=find("reserve", reserve, reserve_setting),
+        reserve_timeout=find("reserve_timeout", reserve_timeout, partial(_seconds, "reserve_timeout")),
+        object_strings=find("object_strings", object_strings, lambda value: object_strings_setting(_text(value))),
     )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def copy_mode(value: str | None) -> CopyMode:

@@ -106,7 +106,8 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
         click.echo(f"saved {source.session_name} at {url}: {objects}, {human_bytes(report.nbytes)}")
         # Datasets are found by IDs that are derived from scope and session, so they are needed where they were.
         where = shlex.join(["--scope", store.scope, "--session", source.session_name])
-        click.echo(f"to bring it back: entrepot load {shlex.quote(url)} {where}")
+        place = url if "://" in url else os.path.abspath(url)  # the command may be used in another folder
+        click.echo(f"to bring it back: entrepot load {shlex.quote(place)} {where}")
 
 
 @entrepot_commands.command()
@@ -175,12 +176,20 @@ def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str
     """What the run of a session was asked for, or, if that is not known, ``options``, as far as they are given.
 
     Raises:
-        InvalidArgument: an option is not what is known, or the run had parameters that only Python can represent.
+        InvalidArgument: an option is not what is known, nothing is known or given, or the run had parameters that only
+            Python can represent.
     """
     from entrepot.errors import InvalidArgument
 
     given = {name: value for name, value in options.items() if value is not None}
     request = _journal(store).request_of(session)
+    if request is None and not given:
+        raise InvalidArgument(
+            f"it is not known with which pipelines and parameters the run of session {session} was started: the "
+            "project's journal of runs has no readable entry for it. Its values would be mixed with those of others: "
+            "begin anew by kedro run, with --only-missing-outputs if its outputs may stay. If you know that it had the "
+            "parameters of the project, name its pipeline: --pipeline __default__"
+        )
     if request is None:
         return given
     for name, value in given.items():

@@ -16,6 +16,7 @@ generator, a connection) stays in its process, if it belongs to this run only, a
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NewType
 
@@ -38,6 +39,7 @@ from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, put_value
 from kedro.io import Version
 
+from entrepot_kedro import worker_process
 from entrepot_kedro.compat.datasets import EphemeralByState
 from entrepot_kedro.compat.versions import VersionNotFoundError
 from entrepot_kedro.log import logger
@@ -46,7 +48,7 @@ from entrepot_kedro.run_owner import RunOwner
 from entrepot_kedro.values.arguments import check_name, check_texts, check_version
 from entrepot_kedro.values.copying import copying_of
 from entrepot_kedro.values.credentials import parse_credentials
-from entrepot_kedro.values.missing import lost_with_previous_store
+from entrepot_kedro.values.missing import lost_with_previous_store, not_kept
 from entrepot_kedro.values.no_value import NO_VALUE
 from entrepot_kedro.values.previews import preview_of
 from entrepot_kedro.values.process_session import add_own_session, hold_process_session, register_own_session
@@ -174,11 +176,12 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         # The session and the instance in which it was opened, from its first use in the owner's process on. Worker
         # processes do not keep it open: they may outlive a killed run.
         self._held: tuple[str, Store] | None = None
+        self._holds_session = True  # False from the end of a run that failed on: another one may go on in its session
         self._memory_value: Any = NO_VALUE  # a value that cannot be stored; exists in this process only
         self.address = settings.address
         self.scope = settings.scope or default_scope()
-        self._gives_own_values = copying is None
-        self.copy_mode: CopyMode = "on_write" if copying is None else settings.copy
+        self._gives_own_values = copying is None and not os.environ.get("ENTREPOT_COPY")
+        self.copy_mode: CopyMode = "on_write" if self._gives_own_values else settings.copy
         self._session_ttl = settings.session_ttl
         if version is None:
             self._session = session_of(session, run_id)
@@ -205,13 +208,18 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         """
         if self._memory_value is not NO_VALUE:
             return self._load_arguments.apply(self._memory_value)
+        if self._is_in_run:
+            worker_process.note_owner(self._owner)
         binding = policy_registry.active()
         try:
             value = self.read_direct() if binding is None else binding.load(self)
         except ObjectNotFound as error:
             self._check_versions(error)
-            if self._session.ends_with_run and self._run_instance is not None:
-                lost_with_previous_store(self.store(), self._run_instance, self.name, error)
+            if self._session.ends_with_run:
+                if self._run_instance is not None:
+                    lost_with_previous_store(self.store(), self._run_instance, self.name, error)
+                elif not self._is_in_run:
+                    not_kept(self.name, self._session.name, error)
             raise
         return self._load_arguments.apply(convert_to_form(value, self._form) if self._form else value)
 
@@ -224,6 +232,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
                 a worker process whose run was killed.
         """
         if self._session.ends_with_run or self._is_in_run:
+            worker_process.note_owner(self._owner)
             self._owner.check_running(self.name, self._session.name)
         data = self._save_arguments.apply_to_saved(data)
         self._memory_value = NO_VALUE
@@ -328,7 +337,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         store = session_store(self.address, self.scope, self._session.name, self._session_ttl, self.storage_options)
         if self._session.is_of_process:
             hold_process_session(self.address, self.scope, self._session.name, store)
-        elif self._session.ends_with_run and self._owner.is_this_process:
+        elif self._session.ends_with_run and self._holds_session and self._owner.is_this_process:
             instance = store.instance_id
             self._held = self._held if self._held is not None and self._held[0] == instance else (instance, store)
         return store
@@ -362,10 +371,10 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         """
         if self._name is None:
             raise InvalidArgument(
-                'this EntrepotDataset needs a name: pass EntrepotDataset(name="..."), set name: "{name}" in its '
-                "catalog entry or pattern, or build the catalog from entrepot_kedro.catalog_config(...). The catalog "
-                "names it only in sessions with hooks (kedro viz: --include-hooks), and only in an entry of its own or "
-                "in a CachedDataset"
+                'this EntrepotDataset needs a name: pass EntrepotDataset(name="..."), set name in its catalog entry '
+                "(in a pattern, with all of its placeholders), or build the catalog from "
+                "entrepot_kedro.catalog_config(...). The catalog names it only in sessions with hooks (kedro viz: "
+                "--include-hooks), and only in an entry of its own or in a CachedDataset"
             )
         return self._name
 
@@ -389,7 +398,11 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
             self._held = None
 
     def close_session(self) -> None:
-        """Close the session, which the dataset has open from its first use in its own process on."""
+        """Close the session, which the dataset has open from its first use in its own process on, and keep it closed.
+
+        What is left of a failed run is still looked at, and in a notebook its datasets live as long as its traceback.
+        """
+        self._holds_session = False
         if (held := self._held) is not None:
             self._held = None
             held[1].close()
@@ -404,7 +417,7 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
 
     def begin_run(self, instance: str | None) -> None:
         """Note that a run begins, in which instance of the store: values are lost if another one takes its place."""
-        self._is_in_run, self._run_instance = True, instance
+        self._is_in_run, self._run_instance, self._holds_session = True, instance, True
 
     def declare_continuable(self) -> None:
         """Tell the dataset that its run is in the journal, where the next run looks for values to go on with."""

@@ -112,6 +112,7 @@ class EntrepotHooks:
         Raises:
             ValueError: an input does not exist, and no node makes it.
             StoreUnavailable: a store that the run's datasets are in cannot be reached.
+            InvalidArgument: two outputs are stored under one name.
             PolicyError: a target is not writable.
             InvalidArgument: datasets of one scope have different credentials, under a policy.
         """
@@ -128,9 +129,11 @@ class EntrepotHooks:
         if (session_cleanup := _loaded_session_cleanup()) is not None:  # datasets are loaded only now
             session_cleanup.on_run_begin()
         if "entrepot_kedro.dataset" in sys.modules:
+            from entrepot_kedro.shared_names import check_outputs
             from entrepot_kedro.stored_datasets import join_run
 
             join_run(pipeline.datasets(), catalog, str(run_params["run_id"]))
+            check_outputs(pipeline, catalog)
         if (held_sessions := _loaded_held_sessions()) is not None:
             held_sessions.check_stores(pipeline, catalog)
         if (continued_runs := _loaded_continued_runs()) is not None:
@@ -207,6 +210,10 @@ class EntrepotHooks:
     @hook_impl
     def before_node_run(self, node: Node, catalog: Any, inputs: dict[str, Any]) -> None:
         """Prepare memory and retries for a node whose inputs are loaded."""
+        if "entrepot_kedro.dataset" in sys.modules:
+            from entrepot_kedro import worker_process
+
+            worker_process.note_node()
         prepare_store(node)
         binding = policy_registry.active()
         if binding is not None:

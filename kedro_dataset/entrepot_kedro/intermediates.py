@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kedro.framework import project
-from kedro.io import AbstractDataset
+from kedro.io import AbstractDataset, DatasetError
 from kedro.pipeline import Pipeline
 
 from entrepot_kedro.allow_list import AllowList
@@ -28,6 +28,9 @@ def register(
         run_params: run parameters, as Kedro passes them to hooks.
         all_nodes: also what the other nodes of the project's pipelines make, because they may be rerun.
 
+    Raises:
+        DatasetError: the allow-list's arguments for datasets are wrong, or a setting is.
+
     Returns:
         datasets for free inputs that are not registered: if no earlier run has stored them, Kedro has to report them.
     """
@@ -41,7 +44,12 @@ def register(
             continue
         # As Kedro does it for a catalog entry, so that wrong arguments are reported in the same way.
         config = {"type": EntrepotDataset, "name": name, "run_id": run_id, **allow_list.arguments}
-        dataset: Any = AbstractDataset.from_config(name, config)
+        try:
+            dataset: Any = AbstractDataset.from_config(name, config)
+        except DatasetError as error:
+            if allow_list.arguments:
+                raise DatasetError(f"dataset of the allow-list, {dict(allow_list.arguments)}: {error}") from error
+            raise
         if plain_name(name) in produced:
             catalog[name] = dataset
         elif name in pipeline.inputs():

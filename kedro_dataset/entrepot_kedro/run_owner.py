@@ -33,6 +33,10 @@ class RunOwner:
         """Whether it is this process, and not one that was forked from it or got the dataset as a pickle."""
         return self.pid == os.getpid()
 
+    def has_exited(self) -> bool:
+        """Whether it is known to have exited."""
+        return has_exited(self.mark)
+
     def check_running(self, what: str, session: str) -> None:
         """Check that it is running still, before a worker process saves a value.
 
@@ -43,7 +47,7 @@ class RunOwner:
         Raises:
             RunEnded: it has exited.
         """
-        if not self.is_this_process and has_exited(self.mark):
+        if not self.is_this_process and self.has_exited():
             raise RunEnded(
                 f"{what} is not saved, because the process of its run, {self.pid}, has exited: another run may go on "
                 f"in the session {session!r}, and this value would replace that run's own"

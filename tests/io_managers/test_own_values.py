@@ -67,6 +67,17 @@ WRITES: dict[str, Callable[[pd.DataFrame], object]] = {
 }
 
 
+@pytest.mark.parametrize("copy", ["on_write", "always"])
+def test_elements_of_a_broadcast_array_are_each_their_own(store: Store, copy: Any) -> None:
+    for value in (np.broadcast_to(np.arange(3_000.0), (4, 3_000)), np.broadcast_to(np.float64(1.5), (2, 3))):
+        mine = store.get(put(store, {"array": value}), copy=copy)["array"]
+        assert mine.flags.writeable
+        mine[0] = -1
+        np.testing.assert_array_equal(mine[1:], value[1:])
+        views = store.get(put(store, value))
+        assert (views.strides, views.flags.writeable) == (value.strides, False)
+
+
 @pandas_3
 def test_a_frame_is_its_readers_own(store: Store) -> None:
     oid = put(store, frame())

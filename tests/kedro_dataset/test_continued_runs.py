@@ -7,6 +7,7 @@ import logging
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,25 @@ def test_only_missing_outputs_continues_a_failed_run(runner: Any) -> None:
     del outputs, _
     gc.collect()
     assert sessions() == []
+
+
+def test_a_run_whose_datasets_still_exist_is_continued() -> None:
+    """As in a notebook, which keeps the last traceback, and with it the run's catalog."""
+    failing.add("d")
+    with pytest.raises(RuntimeError, match="told to fail") as failure:
+        runs.run(job(), CATCH_ALL)
+    catalogs = [
+        frame.f_locals["catalog"]
+        for frame, _ in traceback.walk_tb(failure.value.__traceback__)
+        if "catalog" in frame.f_locals
+    ]
+    assert catalogs
+    assert catalogs[0].exists("y")
+    failing.clear()
+    calls.clear()
+    outputs, _ = runs.run(job(), CATCH_ALL, only_missing_outputs=True)
+    assert calls == ["d"]
+    assert outputs["result"].load() == b"ababcd"
 
 
 def test_kedros_suggestion_works_as_it_is(caplog: pytest.LogCaptureFixture) -> None:

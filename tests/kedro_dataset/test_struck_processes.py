@@ -104,6 +104,19 @@ class Project:
         answer: list[int] = json.loads((self.folder / "answer").read_text())
         return answer
 
+    def pinned_bytes(self) -> int:
+        """What processes have mapped of the private store's objects."""
+        status = subprocess.run(
+            [sys.executable, "-m", "entrepot", "status", "--json"],
+            env=os.environ | self._store_variables,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        pinned: int = json.loads(status.stdout)["pinned_bytes"]
+        return pinned
+
     def end(self) -> None:
         """End what the runs have left behind."""
         if (self.folder / "stopped").exists():
@@ -145,7 +158,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("process", "step", "signal_name"), CASES)
-def test_a_signal(project: Project, process: str, step: str, signal_name: str) -> None:
+def test_a_signal(project: Project, wait_until: Callable[..., None], process: str, step: str, signal_name: str) -> None:
     if step == "checkpoint":
         project.use_policy()
     # Forked workers have no resource tracker.
@@ -165,6 +178,7 @@ def test_a_signal(project: Project, process: str, step: str, signal_name: str) -
         assert "Continuing in the session of an earlier run" in resumed.output
         runs = project.node_runs()
         assert (runs["make"], runs["double"]) == (1, 1), struck.output + resumed.output
+        wait_until(lambda: not project.pinned_bytes(), "the workers of the killed run to end", 60)
     else:
         assert struck.code == 0, struck.output
         assert project.node_runs() == expected_runs

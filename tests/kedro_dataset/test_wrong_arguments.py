@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
+import kedro_runs
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from entrepot.errors import InvalidArgument
 from entrepot_io.connections import close_all
-from entrepot_kedro import EntrepotDataset
+from entrepot_kedro import EntrepotDataset, catalog_config
 from entrepot_kedro.commands import entrepot_commands
 from entrepot_kedro.values.sessions import Session
+from kedro.io import DataCatalog, DatasetError
+from kedro.pipeline import node, pipeline
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,49 @@ from entrepot_kedro.values.sessions import Session
 def test_it_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         EntrepotDataset(**arguments)
+
+
+def negative(value: int) -> int:
+    return -value
+
+
+def test_two_outputs_under_one_name_are_refused_before_they_are_made(in_scope_tests: None) -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Any:
+        return lambda: made.append(name) or name
+
+    nodes = pipeline([node(make(name), None, f"{name}.rates", name=name) for name in ("north", "south")])
+    with pytest.raises(InvalidArgument, match=r"north\.rates, south\.rates of this run are all stored as 'rates'"):
+        kedro_runs.run(nodes, {"{space}.{name}": {"type": "entrepot_kedro.EntrepotDataset", "name": "{name}"}})
+    assert made == []
+
+
+def test_a_setting_that_is_wrong_is_named(in_scope_tests: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENTREPOT_COPY", "sometimes")
+    with pytest.raises(InvalidArgument, match=r"not 'sometimes' \(set by ENTREPOT_COPY\)"):
+        EntrepotDataset(name="cars")
+
+
+def test_a_wrong_argument_of_the_allow_list_is_named(
+    in_scope_tests: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "local").mkdir()
+    (tmp_path / "base" / "entrepot.yml").write_text("intermediates:\n  dataset: {session_tll: 2d}\n")
+    nodes = pipeline([node(lambda: 1, None, "x"), node(negative, "x", "y")])
+    with pytest.raises(
+        DatasetError, match=r"(?s)dataset of the allow-list, \{'session_tll': '2d'\}: .*unexpected keyword"
+    ):
+        kedro_runs.run(nodes, context=kedro_runs.Context(str(tmp_path)))
+
+
+def test_a_value_of_a_run_that_is_loaded_outside_of_it(in_scope_tests: None) -> None:
+    nodes = pipeline([node(lambda: 1, None, "x"), node(negative, "x", "y")])
+    config = {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}}
+    kedro_runs.run(nodes, config)
+    with pytest.raises(DatasetError, match=r"dataset 'x' is not in session .* Take them from what session\.run"):
+        DataCatalog.from_config(catalog_config(config)).load("x")
 
 
 @pytest.mark.parametrize("age", ["soon", "0.5s", "-1d", ""])

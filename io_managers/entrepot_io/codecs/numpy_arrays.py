@@ -47,7 +47,8 @@ class ArrayCodec(CheckedCodec):
     """``numpy.ndarray`` and its standard subclasses.
 
     params: [class, dtype, shape, axes, broadcast, inline bytes or None]. ``axes`` lists the axes in memory order (None
-    for C order); ``broadcast`` lists the axes that repeat one element (stride 0), stored once.
+    for C order); ``broadcast`` lists the axes that repeat one element (stride 0), stored once; a reader that may write
+    gets a copy in which nothing is repeated.
     """
 
     name = "numpy.ndarray"
@@ -103,7 +104,9 @@ class ArrayCodec(CheckedCodec):
             array = array.transpose([order.index(axis) for axis in range(len(shape))])
         if repeated:
             strides = [0 if axis in repeated else array.strides[axis] for axis in range(len(shape))]
-            array = np.lib.stride_tricks.as_strided(array, tuple(shape), tuple(strides), writeable=decoder.writable)
+            array = np.lib.stride_tricks.as_strided(array, tuple(shape), tuple(strides), writeable=False)
+            if decoder.writable:  # a write to an element would be one to all that repeat it
+                array = np.array(array, order="C")
         if kind == "recarray":
             return array.view(np.recarray)
         if kind == "matrix":

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from entrepot_io.filesystem.sessions import Sessions
 
+_PATHS = "a path is SCOPE/SESSION/NAME, or current/NAME; with Kedro, write three slashes, entrepot:///current/NAME"
+
 Entry = dict[str, Any]
 """Metadata of a file or a directory, as fsspec has it."""
 
@@ -58,7 +60,13 @@ class Tree:
         return location
 
     def open_session(self, location: Location, *, create: bool = False) -> Store:
-        """The session of a location; see :meth:`Sessions.open`."""
+        """The session of a location; see :meth:`Sessions.open`.
+
+        Raises:
+            OSError: it is to be created, and its scope is empty, which would mean the default one.
+        """
+        if create and location.scope == "":
+            raise OSError(errno.EINVAL, f"only a session can be empty ('-'), not a scope: {_PATHS}", location.path)
         return self.sessions.open(location.scope or "", location.session or "", create=create)
 
     # --- files
@@ -179,7 +187,5 @@ def _advice(location: Location) -> str:
     if location.oid is not None:
         return "the store has no object with this ID in this format"
     if not location.name:
-        return (
-            "a path is SCOPE/SESSION/NAME, or current/NAME; with Kedro, write three slashes, entrepot:///current/NAME"
-        )
+        return _PATHS
     return f"session {location.session!r} of scope {location.scope!r} has no object of this name"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from entrepot.codec import CopyMode
 from entrepot.errors import InvalidArgument
 
@@ -11,7 +9,7 @@ _MODES: dict[str, CopyMode] = {"assign": "never", "copy": "on_write", "deepcopy"
 
 
 def copying_of(copy: str | None, copy_mode: str | None) -> str | None:
-    """Return the ``copy`` setting; None: neither an argument nor the environment sets it.
+    """Return the ``copy`` setting; None: no argument sets it.
 
     Args:
         copy: the argument of this name.
@@ -21,7 +19,7 @@ def copying_of(copy: str | None, copy_mode: str | None) -> str | None:
         InvalidArgument: both are set, or there is no such mode.
     """
     if copy_mode is None:
-        return copy or os.environ.get("ENTREPOT_COPY") or None
+        return copy or None
     if copy is not None:
         raise InvalidArgument(f"copy ({copy!r}) and copy_mode ({copy_mode!r}) say the same: set only one of them")
     if copy_mode not in _MODES:

@@ -1,4 +1,4 @@
-"""Why a value of a run is not in the store."""
+"""Why a value that belongs to a run is not in the store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,25 @@ from entrepot.errors import ObjectLost, ObjectNotFound
 
 if TYPE_CHECKING:
     from entrepot import Store
+
+
+def not_kept(name: str, session: str, error: ObjectNotFound) -> None:
+    """Raise an error for a load outside of a run, as in a notebook.
+
+    Args:
+        name: name of the dataset.
+        session: that of its value.
+        error: what the load failed with.
+
+    Raises:
+        ObjectNotFound: always.
+    """
+    raise ObjectNotFound(
+        f"dataset {name!r} is not in session {session!r}, which is where this catalog looks: values belong to the run "
+        "that makes them, and are deleted when it succeeds. Take them from what session.run() returns, keep them "
+        '(session: "" in the catalog entry), or, for those of a run that has failed, set ENTREPOT_SESSION to the '
+        "session that its log names"
+    ) from error
 
 
 def lost_with_previous_store(store: Store, run_instance: str, name: str, error: ObjectNotFound) -> None:

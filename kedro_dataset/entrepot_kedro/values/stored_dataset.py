@@ -147,7 +147,8 @@ class StoredDataset(ABC):
 
     @abstractmethod
     def close_session(self) -> None:
-        """Close the session, which the dataset has open from its first use in its own process on."""
+        """Close the session, which the dataset has open from its first use in its own process on, and keep it closed
+        until a run begins."""
 
     @abstractmethod
     def begin_run(self, instance: str | None) -> None:

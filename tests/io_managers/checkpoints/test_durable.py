@@ -313,6 +313,15 @@ def test_pruning_keeps_what_is_durable(daemon: Any, folder: Any, reboot: Callabl
         assert store.get(kept)[-1] == 89_999
 
 
+def test_a_folder_that_cannot_be_written_is_not_declared(daemon: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(entrepot.EntrepotError, match="file"):
+        connect(daemon, f"{tmp_path}/file/tier", session="mistyped")
+    with connect(daemon, session="mistyped") as store:
+        assert store.durable is None
+        store.put(b"x")
+
+
 def test_wrong_declarations(daemon: Any, tmp_path: Path) -> None:
     for wrong in ("nonsense://x/y", "", entrepot.ObjectID.random()):
         with pytest.raises(entrepot.InvalidArgument):

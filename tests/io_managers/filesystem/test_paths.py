@@ -94,6 +94,17 @@ def test_two_sessions_and_two_scopes(fs: EntrepotFileSystem) -> None:
     assert [(entry["type"], entry["name"]) for entry in fs.ls("default/run%2F1")] == [("file", "default/run%2F1/x")]
 
 
+def test_an_empty_scope_is_not_the_default_one(fs: EntrepotFileSystem) -> None:
+    fs.pipe_file("default/x/kept", b"original")
+    with pytest.raises(OSError, match="not a scope: a path is SCOPE/SESSION/NAME"):
+        fs.pipe_file("-/x/kept", b"other")
+    with pytest.raises(OSError, match="not a scope"):
+        fs.mkdir("-/y")
+    assert not fs.exists("-/x/kept")
+    assert fs.cat_file("default/x/kept") == b"original"
+    assert not fs.exists("default/y")
+
+
 def test_reading_creates_no_session(fs: EntrepotFileSystem) -> None:
     for path in ("default/nobody", "default/nobody/x", "nobody/-/x", "nobody"):
         assert not fs.exists(path)

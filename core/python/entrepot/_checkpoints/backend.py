@@ -13,6 +13,10 @@ class DurableBackend(Protocol):
     ``store`` is always the :class:`entrepot.Store` on whose behalf it is called; naming the class would be a circle.
     """
 
+    def check(self) -> None:
+        """Raise if it is a local folder that cannot be written. Others are not tried: an fsspec driver that was used
+        may not work in processes that are forked later."""
+
     def save(self, store: Any, oid: ObjectID) -> None:
         """Write an object; return once it is there."""
 

@@ -90,7 +90,9 @@ class DurableObjects(ObjectAccess):
                 self._backend.bind(store, name, oid)
         except EntrepotError as error:
             raise type(error)(
-                f"object {oid} is in the store, but could not be made durable at {self._durable.url}: {error}"
+                f"object {oid} is in the store, but could not be made durable at {self._durable.url}: {error}. "
+                "Its session was declared durable there (ENTREPOT_DURABLE, connect(durable=)), for all processes; if "
+                "that was a mistake, declare it once more with a URL that can be written"
             ) from error
 
     # --- reading
