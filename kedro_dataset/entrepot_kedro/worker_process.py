@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import multiprocessing.process
 import os
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from entrepot_kedro.compat.worker_frames import is_computing
 from entrepot_kedro.log import logger
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from entrepot_kedro.run_owner import RunOwner
 
 EXIT_CODE = 1
 _INTERVAL_SECONDS = 1.0
-_RUNNERS = "kedro.runner"  # the package whose functions compute nodes
-_BEGIN = multiprocessing.process.__name__  # the module whose function a worker process begins with
 
 _owner: RunOwner | None = None  # the process of the run whose values were used last; set as a whole, by any thread
 _watched_in = 0  # the process that has the thread; set by the main thread, which computes the nodes
@@ -62,14 +58,4 @@ def _watch() -> None:
 
 def _is_left_behind() -> bool:
     owner = _owner
-    if owner is None or owner.is_this_process or not owner.has_exited():
-        return False
-    frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module == _BEGIN:
-            break  # below are those of the process that it was forked from
-        if module.startswith(_RUNNERS):
-            return False  # it computes a node, or loads or saves what the node reads and makes
-        frame = frame.f_back
-    return True
+    return owner is not None and not owner.is_this_process and owner.has_exited() and not is_computing()

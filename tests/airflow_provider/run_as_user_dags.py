@@ -32,7 +32,7 @@ with DAG("users", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UT
         return len(values)
 
     @task(run_as_user=OTHER_USER)
-    def read_plain(value: dict[str, int]) -> list[int]:
+    def read_plain(value: Any) -> list[int]:
         return [value["uid"], os.getuid()]
 
     @task(run_as_user=OTHER_USER)

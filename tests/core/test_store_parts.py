@@ -51,6 +51,9 @@ class Shelf:
         self.names: dict[str, ObjectID] = {}
         self.stores: list[Any] = []
 
+    def check(self) -> None:
+        pass
+
     def save(self, store: Any, oid: ObjectID) -> None:
         self.stores.append(store)
         self.kept[oid] = self.direct.get_versioned(None, oid, copy="always")[0]

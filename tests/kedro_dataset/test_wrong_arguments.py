@@ -56,7 +56,11 @@ def test_two_outputs_under_one_name_are_refused_before_they_are_made(in_scope_te
     made: list[str] = []
 
     def make(name: str) -> Any:
-        return lambda: made.append(name) or name
+        def run() -> str:
+            made.append(name)
+            return name
+
+        return run
 
     nodes = pipeline([node(make(name), None, f"{name}.rates", name=name) for name in ("north", "south")])
     with pytest.raises(InvalidArgument, match=r"north\.rates, south\.rates of this run are all stored as 'rates'"):
