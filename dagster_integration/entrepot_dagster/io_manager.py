@@ -31,6 +31,7 @@ from entrepot_dagster.values.keys import default_scope
 from entrepot_dagster.values.lazy_outputs import collected
 from entrepot_dagster.values.lost_inputs import no_retries_in_vain
 from entrepot_dagster.values.partition_outputs import of_only_partition
+from entrepot_dagster.values.partition_tables import split_by_partition
 from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, input_type
 
 if TYPE_CHECKING:
@@ -153,19 +154,21 @@ class EntrepotIOManager(ConfigurableIOManager):
         return None if step_policy is None else step_policy.binding
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
-        """Write an output and record its reference as metadata. Of a Polars ``LazyFrame``, the result is stored.
+        """Write an output and record its reference as metadata.
 
-        The output definition's metadata ``entrepot/locality_set``, a name or a mapping of ``name`` and attributes,
-        selects its locality set.
+        Of a Polars ``LazyFrame`` or Arrow's ``RecordBatchReader``, the rows are stored. Of one table for several
+        partitions, each gets the rows that the column in the output definition's metadata ``partition_expr`` says.
+        The metadata ``entrepot/locality_set``, a name or a mapping of ``name`` and attributes, selects its locality
+        set.
 
         Raises:
-            InvalidArgument: the output belongs to several partitions and is not a dictionary of these, or there is a
-                policy; or its locality set is malformed.
+            InvalidArgument: the output belongs to several partitions and is neither a dictionary of these nor such a
+                table, or there is a policy; or its locality set is malformed.
             StoreFull: it does not fit.
             UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
-        obj = of_only_partition(context, collected(context, obj))
+        obj = split_by_partition(context, of_only_partition(context, collected(context, obj)))
         settings = self._settings()
         self._reserve(context, settings)
         values = self._stored_values(settings)

@@ -45,6 +45,7 @@ from entrepot_dagster.values.deferred_settings import check_names, read_deferred
 from entrepot_dagster.values.lazy_outputs import collected_once
 from entrepot_dagster.values.lost_inputs import no_retries_in_vain
 from entrepot_dagster.values.partition_outputs import of_only_partition
+from entrepot_dagster.values.partition_tables import split_by_partition
 
 # What the durable tier makes up for.
 _MISSING = (ObjectNotFound, ObjectLost, ObjectDropped, StoreUnavailable)
@@ -119,7 +120,7 @@ class TieredIOManager(ConfigurableIOManager):
         Raises:
             what the durable IO manager raises; what the store raises otherwise.
         """
-        obj = collected_once(context, obj)
+        obj = split_by_partition(context, collected_once(context, obj))
         durable_obj = of_only_partition(context, obj)
         in_store = True
         try:
