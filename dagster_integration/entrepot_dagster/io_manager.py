@@ -21,7 +21,15 @@ from dagster import (
 )
 from entrepot.errors import InvalidArgument
 from entrepot_io.sessions import parse_ttl
-from entrepot_io.settings import Settings, copy_mode, object_strings_setting, reserve_setting, resolve, switch
+from entrepot_io.settings import (
+    Settings,
+    copy_mode,
+    object_strings_setting,
+    reserve_setting,
+    resolve,
+    scope_setting,
+    switch,
+)
 from pydantic import Field, PrivateAttr
 
 from entrepot_dagster.step_reservations import StepReservations
@@ -107,6 +115,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         check_names(type(self), data)
         read_deferred(data, "session_ttl_seconds", "allocate")
         super().__init__(**data)
+        scope_setting(unless_deferred(self.scope))
         copy_mode(unless_deferred(self.copy_mode))
         object_strings_setting(unless_deferred(self.object_strings))
         parse_ttl(unless_deferred(self.session_ttl_seconds))

@@ -90,7 +90,7 @@ def resolve(
 
     return Settings(
         address=text("address", address),
-        scope=text("scope", scope),
+        scope=scope_setting(text("scope", scope)),
         session_ttl=parse_ttl(find("session_ttl", session_ttl)),
         copy=copy_mode(text("copy", copy)),
         inline_below=_bytes("inline_below", find("inline_below", inline_below)),
@@ -99,6 +99,18 @@ def resolve(
         reserve_timeout=_seconds("reserve_timeout", find("reserve_timeout", reserve_timeout)),
         object_strings=object_strings_setting(text("object_strings", object_strings)),
     )
+
+
+def scope_setting(value: str | None) -> str | None:
+    """Validate a scope; ``None``: it is not set.
+
+    Raises:
+        InvalidArgument: it is empty, as a variable may be that fills it in. That would be neither the orchestrator's
+            own scope nor one of the user's.
+    """
+    if value == "":
+        raise InvalidArgument("scope must not be empty: give this deployment a name, or leave the setting out")
+    return value
 
 
 def copy_mode(value: str | None) -> CopyMode:

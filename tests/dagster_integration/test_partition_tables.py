@@ -62,10 +62,11 @@ def backfill(sales: AssetsDefinition, first: str, last: str, instance: DagsterIn
 def stored(sales: AssetsDefinition, instance: DagsterInstance, *keys: str) -> dict[str, pl.DataFrame]:
     """Partitions of the asset, by key."""
     defs = Definitions(assets=[sales], resources=IO)
-    return {
+    frames: dict[str, Any] = {
         key: defs.load_asset_value("sales", python_type=pl.DataFrame, instance=instance, partition_key=key)
         for key in keys
     }
+    return frames
 
 
 COLUMNS = {"region": ["west", "north", "north", "south", "west"], "n": [5, 1, 2, 3, 4]}

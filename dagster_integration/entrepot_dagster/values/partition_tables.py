@@ -88,7 +88,7 @@ def _codes(
         )
     of_keys = [key.keys_by_dimension if isinstance(key, MultiPartitionKey) else {} for key in keys]
     places: Any = np.zeros(len(table), dtype=np.int64)
-    of_places = np.zeros(len(keys), dtype=np.int64)
+    of_places: Any = np.zeros(len(keys), dtype=np.int64)
     for dimension in definition.partitions_defs:
         own_keys = sorted({each[dimension.name] for each in of_keys})
         codes = _codes_of_column(table, own_keys, dimension.partitions_def, columns[dimension.name], asset)
