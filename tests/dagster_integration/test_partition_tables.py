@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -202,6 +203,10 @@ def test_both_tiers_have_each_partition(make: Callable[[], Any], instance: Dagst
     assert list((south.collect() if isinstance(south, pl.LazyFrame) else south)["n"]) == [3]
 
 
+@pytest.mark.skipif(
+    "asset_partitions_def" not in inspect.signature(build_output_context).parameters,
+    reason="this version of Dagster builds no contexts of partitions",
+)
 def test_rows_in_the_order_of_the_partitions_are_not_copied() -> None:
     table = pa.table({"day": np.repeat([f"2026-01-0{day}" for day in (1, 2, 3)], 1000), "n": np.arange(3000)})
     context = build_output_context(
