@@ -118,4 +118,4 @@ def covers_range(context: InputContext | OutputContext | AssetExecutionContext |
     """
     if isinstance(context, (InputContext, OutputContext)):
         return has_step(context) and ASSET_PARTITION_RANGE_START_TAG in context.step_context.run_tags
-    return context.has_tag(ASSET_PARTITION_RANGE_START_TAG)
+    return ASSET_PARTITION_RANGE_START_TAG in context.run.tags
