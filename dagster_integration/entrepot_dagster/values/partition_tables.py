@@ -104,8 +104,9 @@ def _codes_of_column(
     table: Any, keys: Sequence[str], definition: PartitionsDefinition[Any], column: object, asset: str
 ) -> Any:
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.compute
 
+    pc: Any = pyarrow.compute  # whose functions have no types
     _check_column(table, column, asset)
     try:
         values = _column(table, column)

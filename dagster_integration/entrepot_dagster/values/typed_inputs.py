@@ -199,14 +199,15 @@ def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Se
         repeated = next(name for name in columns if columns.count(name) > 1)
         raise InvalidArgument(f"an input's metadata {COLUMNS!r} has {repeated!r} more than once: name each column once")
     annotation, is_optional = _without_none(annotation)
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments: tuple[Any, ...] = get_args(annotation)
     by_partition = isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2
     in_list = origin in (list, Sequence) and len(arguments) == 1
     omits_none = elements_optional = False
     if by_partition:
-        annotation, omits_none = _without_none(arguments[1])
+        annotation, omits_none = _without_none(arguments[-1])
     elif in_list:
-        annotation, elements_optional = _without_none(arguments[0])
+        annotation, elements_optional = _without_none(arguments[-1])
     return InputType(
         annotation if isinstance(annotation, type) else None,
         is_optional,
