@@ -39,6 +39,7 @@ from entrepot_dagster.background_writes import (
     missing_durable_copy,
 )
 from entrepot_dagster.durable_configuration import configured_tier
+from entrepot_dagster.durable_outputs import check_deletes, delete_durable, durable_has
 from entrepot_dagster.durable_partitions import write_partitions
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
@@ -167,7 +168,8 @@ class TieredIOManager(ConfigurableIOManager):
             return self._load_durable(context, missing)
 
     def has_output(self, context: OutputContext) -> bool:
-        """Return whether an output is in the store, or in a durable tier that can tell, as ``UPathIOManager`` can.
+        """Return whether an output is in the store, or in a durable tier that can tell, as ``UPathIOManager`` can; of
+        several partitions, whether either tier has all.
 
         Raises:
             what the durable IO manager raises.
@@ -177,8 +179,23 @@ class TieredIOManager(ConfigurableIOManager):
                 return True
         except StoreUnavailable:
             pass  # what counts then is the durable tier
-        in_durable = getattr(self.durable, "has_output", None)
-        return in_durable is not None and bool(in_durable(context))
+        return durable_has(self.durable, context)
+
+    def delete(self, context: OutputContext) -> bool:
+        """Delete an output, or all of its partitions, from both tiers; return whether either had anything.
+
+        Dagster does not call this: for your code. What a step still writes to the durable tier in the background is
+        there afterwards.
+
+        Raises:
+            InvalidArgument: the durable tier can delete nothing: it has no files of ``UPathIOManager``, and no method
+                ``delete``. Nothing is deleted then.
+            StoreUnavailable: the store cannot be reached; nothing is deleted.
+            what the durable IO manager raises.
+        """
+        check_deletes(self.durable)
+        in_store = self.store.delete(context)
+        return delete_durable(self.durable, context) or in_store
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         """Wait for what is written in the background.
