@@ -32,6 +32,7 @@ from entrepot_io.settings import (
 )
 from pydantic import Field, PrivateAttr
 
+from entrepot_dagster.compat.steps import covers_range
 from entrepot_dagster.step_reservations import StepReservations
 from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.input_metadata import report_copies
@@ -40,7 +41,7 @@ from entrepot_dagster.values.lazy_outputs import collected
 from entrepot_dagster.values.lost_inputs import no_retries_in_vain
 from entrepot_dagster.values.partition_outputs import of_only_partition
 from entrepot_dagster.values.partition_tables import split_by_partition
-from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, input_type
+from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, in_order, input_type
 
 if TYPE_CHECKING:
     from entrepot_dagster.policy.policy_runtime import PolicyBinding, StepPolicy
@@ -224,6 +225,34 @@ class EntrepotIOManager(ConfigurableIOManager):
     def is_optional(self, context: InputContext) -> bool:
         """Return whether an input that was never written is None: whether its annotation is ``Optional[...]``."""
         return self._input_type(context).is_optional
+
+    def allows_missing(self, context: InputContext) -> bool:
+        """Return whether several partitions of an input leave out those that were never written."""
+        return self._input_type(context).allows_missing
+
+    def in_form(self, context: InputContext, value: Any) -> Any:
+        """Return an input that another IO manager has read, in the form that its annotation asks for.
+
+        For IO managers that have another place to look, such as ``TieredIOManager``.
+
+        Args:
+            context: of the input.
+            value: as the other one has it; several partitions may be a dictionary or, from a database, one table.
+
+        Raises:
+            UnsupportedType: it has no such form.
+            InvalidArgument: it has no such column.
+        """
+        wanted = self._input_type(context)
+        if not (context.has_asset_key and context.has_asset_partitions):
+            return wanted.of(value)
+        partitions = in_order(context.asset_partition_keys, context.asset_partitions_def, self._instance)
+        if len(partitions) == 1:
+            return wanted.of_only_partition(partitions[0], value, in_range=covers_range(context))
+        if not isinstance(value, Mapping) or not set(value) <= set(partitions):
+            return wanted.of(value)
+        by_partition = {partition: value[partition] for partition in partitions if partition in value}
+        return wanted.of_partitions(by_partition) if by_partition else wanted.of_no_partition()
 
     def _input_type(self, context: InputContext) -> InputType:
         return input_type(annotation_of(context), context.definition_metadata, self.type_handlers())

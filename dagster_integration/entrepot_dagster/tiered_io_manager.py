@@ -38,6 +38,7 @@ from entrepot_dagster.background_writes import (
     BackgroundWrites,
     missing_durable_copy,
 )
+from entrepot_dagster.compat.steps import with_missing_partitions
 from entrepot_dagster.durable_configuration import configured_tier
 from entrepot_dagster.durable_outputs import check_deletes, delete_durable, durable_has
 from entrepot_dagster.durable_partitions import write_partitions
@@ -59,8 +60,8 @@ class TieredIOManager(ConfigurableIOManager):
 
         TieredIOManager(store=EntrepotIOManager(), durable=FilesystemIOManager(base_dir="/data/assets"))
 
-    With a durable tier of Parquet files or of a database, what a step reads may have another type after the store has
-    lost it: annotate inputs.
+    An input without an annotation may have another type after the store has lost it, if the durable tier is of Parquet
+    files or a database. One with an annotation has the form that it asks for, from either tier.
 
     >>> import tempfile
     >>> import dagster
@@ -206,8 +207,9 @@ class TieredIOManager(ConfigurableIOManager):
         self._writes.finish()
 
     def _load_durable(self, context: InputContext, missing: Exception) -> Any:
+        own_context = with_missing_partitions(context) if self.store.allows_missing(context) else context
         try:
-            return self.durable.load_input(context)
+            return self.store.in_form(context, self.durable.load_input(own_context))
         except FileNotFoundError as error:
             if isinstance(missing, ObjectNotFound) and self.store.is_optional(context):
                 return None

@@ -31,6 +31,11 @@ PRIVATE_NAMES = (
     ),
     PrivateName(
         "dagster._core.execution.context.input",
+        "InputContext._definition_metadata",
+        "steps: the metadata of an input, for a durable tier that only they tell of missing partitions",
+    ),
+    PrivateName(
+        "dagster._core.execution.context.input",
         "InputContext._user_generated_metadata",
         "steps: what the event of a loaded input says, without an observation of the asset",
     ),
