@@ -42,6 +42,10 @@ IO = {"io_manager": EntrepotIOManager()}
 REGIONS = StaticPartitionsDefinition(["north", "south", "west"])
 DAYS = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
 BOTH = MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
+OF_PARTITIONS = pytest.mark.skipif(
+    "asset_partitions_def" not in inspect.signature(build_output_context).parameters,
+    reason="this version of Dagster builds no contexts of partitions",
+)
 DYNAMIC = DynamicPartitionsDefinition(name="shops")
 
 
@@ -161,7 +165,10 @@ def of_regions(expression: Any, regions: list[Any]) -> AssetsDefinition:
 
 
 REFUSED = [
-    (of_regions("region", ["north", "east", None]), r"2 rows of .* none of its 3 partitions, .* of them is row 1"),
+    (
+        of_regions("region", ["north", "east", None]),
+        r"row 1 of .* sales, and 1 more: .*, it belongs to none of the 3 partitions",
+    ),
     (of_regions("CAST(region AS TEXT)", ["north"]), r"'CAST\(region AS TEXT\)' is no column of it, only 'region'"),
     (of_regions({"region": "region"}, ["north"]), r"\{'region': 'region'\} is no column of it"),
     (of_regions("region", [["north"]]), "the column 'region', whose values name no partitions of Static"),
@@ -203,10 +210,7 @@ def test_both_tiers_have_each_partition(make: Callable[[], Any], instance: Dagst
     assert list((south.collect() if isinstance(south, pl.LazyFrame) else south)["n"]) == [3]
 
 
-@pytest.mark.skipif(
-    "asset_partitions_def" not in inspect.signature(build_output_context).parameters,
-    reason="this version of Dagster builds no contexts of partitions",
-)
+@OF_PARTITIONS
 def test_rows_in_the_order_of_the_partitions_are_not_copied() -> None:
     table = pa.table({"day": np.repeat([f"2026-01-0{day}" for day in (1, 2, 3)], 1000), "n": np.arange(3000)})
     context = build_output_context(
@@ -215,7 +219,7 @@ def test_rows_in_the_order_of_the_partitions_are_not_copied() -> None:
         asset_partitions_def=DAYS,
         definition_metadata={"partition_expr": "day"},
     )
-    days = split_by_partition(SeveralPartitions(context), table)
+    days = split_by_partition(SeveralPartitions(context, DAYS.get_partition_keys()), table)
     assert [(key, part["n"][0].as_py()) for key, part in days.items()] == [
         ("2026-01-01", 0),
         ("2026-01-02", 1000),
@@ -225,12 +229,31 @@ def test_rows_in_the_order_of_the_partitions_are_not_copied() -> None:
     assert addresses == {table["n"].chunk(0).buffers()[1].address}
 
 
-class SeveralPartitions(OutputContext):
-    """A context of all days."""
+@OF_PARTITIONS
+def test_keys_of_two_dimensions_as_text_and_in_any_order() -> None:
+    context = build_output_context(
+        asset_key=AssetKey("sales"),
+        partition_key="2026-01-01|north",
+        asset_partitions_def=BOTH,
+        definition_metadata={"partition_expr": {"day": "on", "region": "place"}},
+    )
+    table = pl.DataFrame({"on": [dt.date(2026, 1, 1), dt.date(2026, 1, 2)], "place": ["south", "north"]})
+    keys = ["2026-01-02|north", "2026-01-01|south"]
+    parts = split_by_partition(SeveralPartitions(context, keys), table)
+    assert [(key, part["place"].to_list()) for key, part in parts.items()] == list(
+        zip(keys, [["north"], ["south"]], strict=True)
+    )
+    with pytest.raises(InvalidArgument, match=r"row 0 of this output of sales: .* none of the 2 partitions"):
+        split_by_partition(SeveralPartitions(context, ["2026-01-02|north", "2026-01-02|south"]), table)
 
-    def __init__(self, context: OutputContext) -> None:
+
+class SeveralPartitions(OutputContext):
+    """A context of several partitions."""
+
+    def __init__(self, context: OutputContext, keys: Sequence[str]) -> None:
         vars(self).update(vars(context))
+        self.keys = keys
 
     @property
     def asset_partition_keys(self) -> Sequence[str]:
-        return DAYS.get_partition_keys()
+        return self.keys

@@ -50,10 +50,11 @@ def split_by_partition(context: OutputContext, obj: Any) -> Any:
     asset = context.asset_key.to_user_string()
     codes = _codes(obj, keys, context.asset_partitions_def, expression, asset)
     if (codes < 0).any():
-        row = int(np.argmax(codes < 0))
+        row, count = int(np.argmax(codes < 0)), int((codes < 0).sum())
+        others = f", and {count - 1} more" if count > 1 else ""
         raise InvalidArgument(
-            f"{int((codes < 0).sum())} rows of this output of {asset} belong to none of its {len(keys)} partitions, by "
-            f"{PARTITION_EXPR} {expression!r}; the first of them is row {row}"
+            f"row {row} of this output of {asset}{others}: by {PARTITION_EXPR} {expression!r}, it belongs to none of "
+            f"the {len(keys)} partitions of this run"
         )
     order = None if (codes[1:] >= codes[:-1]).all() else np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(keys)))
@@ -86,7 +87,7 @@ def _codes(
         raise InvalidArgument(
             f"{PARTITION_EXPR} of {asset} must name a column for each of {', '.join(dimensions)}, not {expression!r}"
         )
-    of_keys = [key.keys_by_dimension if isinstance(key, MultiPartitionKey) else {} for key in keys]
+    of_keys = [_dimensions(key, definition) for key in keys]
     places: Any = np.zeros(len(table), dtype=np.int64)
     of_places: Any = np.zeros(len(keys), dtype=np.int64)
     for dimension in definition.partitions_defs:
@@ -98,6 +99,12 @@ def _codes(
     order = np.argsort(of_places)
     nearest = order[np.searchsorted(of_places, places, sorter=order).clip(max=len(keys) - 1)]
     return np.where(of_places[nearest] == places, nearest, -1)
+
+
+def _dimensions(key: str, definition: MultiPartitionsDefinition) -> Mapping[str, str]:
+    """The key in each dimension."""
+    own_key = key if isinstance(key, MultiPartitionKey) else definition.get_partition_key_from_str(key)
+    return own_key.keys_by_dimension
 
 
 def _codes_of_column(
