@@ -22,6 +22,7 @@ TESTS = [
     "test_fanned_in.py",
     "test_partition_tables.py",
     "test_tiers.py",
+    "test_tier_deletes.py",
     "test_overriding.py",
 ]
 LEAST_PASSED = 20
