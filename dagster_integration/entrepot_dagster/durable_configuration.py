@@ -45,11 +45,6 @@ class ConfiguredTier(IOManager):
         """Read an input."""
         return self.manager.load_input(with_resource_config(context, self.config))
 
-    def has_output(self, context: OutputContext) -> bool:
-        """Return whether the IO manager has an output; one that cannot tell has none."""
-        has_output = getattr(self.manager, "has_output", None)
-        return has_output is not None and bool(has_output(with_resource_config(context, self.config)))
-
 
 def configured_tier(durable: Any) -> Any:
     """Return a resource that creates a :class:`ConfiguredTier`; anything but a resource with configuration as it is.

@@ -21,9 +21,18 @@ from dagster import (
 )
 from entrepot.errors import InvalidArgument
 from entrepot_io.sessions import parse_ttl
-from entrepot_io.settings import Settings, copy_mode, object_strings_setting, reserve_setting, resolve, switch
+from entrepot_io.settings import (
+    Settings,
+    copy_mode,
+    object_strings_setting,
+    reserve_setting,
+    resolve,
+    scope_setting,
+    switch,
+)
 from pydantic import Field, PrivateAttr
 
+from entrepot_dagster.compat.steps import covers_range
 from entrepot_dagster.step_reservations import StepReservations
 from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.input_metadata import report_copies
@@ -31,7 +40,8 @@ from entrepot_dagster.values.keys import default_scope
 from entrepot_dagster.values.lazy_outputs import collected
 from entrepot_dagster.values.lost_inputs import no_retries_in_vain
 from entrepot_dagster.values.partition_outputs import of_only_partition
-from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, input_type
+from entrepot_dagster.values.partition_tables import split_by_partition
+from entrepot_dagster.values.typed_inputs import InputType, TypeHandler, annotation_of, in_order, input_type
 
 if TYPE_CHECKING:
     from entrepot_dagster.policy.policy_runtime import PolicyBinding, StepPolicy
@@ -106,6 +116,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         check_names(type(self), data)
         read_deferred(data, "session_ttl_seconds", "allocate")
         super().__init__(**data)
+        scope_setting(unless_deferred(self.scope))
         copy_mode(unless_deferred(self.copy_mode))
         object_strings_setting(unless_deferred(self.object_strings))
         parse_ttl(unless_deferred(self.session_ttl_seconds))
@@ -153,19 +164,21 @@ class EntrepotIOManager(ConfigurableIOManager):
         return None if step_policy is None else step_policy.binding
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
-        """Write an output and record its reference as metadata. Of a Polars ``LazyFrame``, the result is stored.
+        """Write an output and record its reference as metadata.
 
-        The output definition's metadata ``entrepot/locality_set``, a name or a mapping of ``name`` and attributes,
-        selects its locality set.
+        Of a Polars ``LazyFrame`` or Arrow's ``RecordBatchReader``, the rows are stored. Of one table for several
+        partitions, each gets the rows that the column in the output definition's metadata ``partition_expr`` says.
+        The metadata ``entrepot/locality_set``, a name or a mapping of ``name`` and attributes, selects its locality
+        set.
 
         Raises:
-            InvalidArgument: the output belongs to several partitions and is not a dictionary of these, or there is a
-                policy; or its locality set is malformed.
+            InvalidArgument: the output belongs to several partitions and is neither a dictionary of these nor such a
+                table, or there is a policy; or its locality set is malformed.
             StoreFull: it does not fit.
             UnsupportedType: no codec supports it.
             StoreUnavailable: the store cannot be reached.
         """
-        obj = of_only_partition(context, collected(context, obj))
+        obj = split_by_partition(context, of_only_partition(context, collected(context, obj)))
         settings = self._settings()
         self._reserve(context, settings)
         values = self._stored_values(settings)
@@ -212,6 +225,34 @@ class EntrepotIOManager(ConfigurableIOManager):
     def is_optional(self, context: InputContext) -> bool:
         """Return whether an input that was never written is None: whether its annotation is ``Optional[...]``."""
         return self._input_type(context).is_optional
+
+    def allows_missing(self, context: InputContext) -> bool:
+        """Return whether several partitions of an input leave out those that were never written."""
+        return self._input_type(context).allows_missing
+
+    def in_form(self, context: InputContext, value: Any) -> Any:
+        """Return an input that another IO manager has read, in the form that its annotation asks for.
+
+        For IO managers that have another place to look, such as ``TieredIOManager``.
+
+        Args:
+            context: of the input.
+            value: as the other one has it; several partitions may be a dictionary or, from a database, one table.
+
+        Raises:
+            UnsupportedType: it has no such form.
+            InvalidArgument: it has no such column.
+        """
+        wanted = self._input_type(context)
+        if not (context.has_asset_key and context.has_asset_partitions):
+            return wanted.of(value)
+        partitions = in_order(context.asset_partition_keys, context.asset_partitions_def, self._instance)
+        if len(partitions) == 1:
+            return wanted.of_only_partition(partitions[0], value, in_range=covers_range(context))
+        if not isinstance(value, Mapping) or not set(value) <= set(partitions):
+            return wanted.of(value)
+        by_partition = {partition: value[partition] for partition in partitions if partition in value}
+        return wanted.of_partitions(by_partition) if by_partition else wanted.of_no_partition()
 
     def _input_type(self, context: InputContext) -> InputType:
         return input_type(annotation_of(context), context.definition_metadata, self.type_handlers())

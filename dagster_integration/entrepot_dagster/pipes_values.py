@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot.codec import CopyMode
 from entrepot.errors import InvalidReference
+from entrepot_io.conversions import computed
 from entrepot_io.external_task import ExternalTask
 from entrepot_io.reference import Reference
 
@@ -95,7 +96,8 @@ class PipesValues:
         """Put an output into the store, and report it to Dagster: an asset as materialized.
 
         Args:
-            value: anything that a codec accepts; a dictionary by partition if the step covers several.
+            value: anything that a codec accepts; a dictionary by partition if the step covers several. Of a Polars
+                ``LazyFrame`` or Arrow's ``RecordBatchReader``, the rows are stored.
             asset_key: which of the step's assets; None: its only one.
             output: which of an op's outputs; None: its only one. The op gets it by ``EntrepotResource.pipes_output``.
             metadata: of the materialization, in addition to the IO manager's own, over which it takes precedence.
@@ -108,6 +110,9 @@ class PipesValues:
             StoreUnavailable: the store cannot be reached.
         """
         name = self._task.output_name(asset_key or output)
+        if self._task.outputs[name].partitions and isinstance(value, Mapping):
+            value = {partition: computed(each) for partition, each in value.items()}
+        value = computed(value)
         references = self._task.put(value, name)
         if not self._pipes.is_asset_step:
             data = references.to_dict() if isinstance(references, Reference) else None

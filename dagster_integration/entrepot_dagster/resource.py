@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Union
 from dagster import ConfigurableResource, DagsterInstance, InitResourceContext
 from entrepot_io.connections import scope_store, session_store
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
-from entrepot_io.settings import resolve
+from entrepot_io.settings import resolve, scope_setting
 from entrepot_io.values import get_value
 from pydantic import Field, PrivateAttr
 
@@ -57,6 +57,7 @@ class EntrepotResource(ConfigurableResource[Any]):
         """
         check_names(type(self), data)
         super().__init__(**data)
+        scope_setting(unless_deferred(self.scope))
         parse_ttl(unless_deferred(self.session_ttl))
 
     def setup_for_execution(self, context: InitResourceContext) -> None:

@@ -38,13 +38,16 @@ from entrepot_dagster.background_writes import (
     BackgroundWrites,
     missing_durable_copy,
 )
+from entrepot_dagster.compat.steps import with_missing_partitions
 from entrepot_dagster.durable_configuration import configured_tier
+from entrepot_dagster.durable_outputs import check_deletes, delete_durable, durable_has
 from entrepot_dagster.durable_partitions import write_partitions
 from entrepot_dagster.io_manager import EntrepotIOManager
 from entrepot_dagster.values.deferred_settings import check_names, read_deferred, unless_deferred
 from entrepot_dagster.values.lazy_outputs import collected_once
 from entrepot_dagster.values.lost_inputs import no_retries_in_vain
 from entrepot_dagster.values.partition_outputs import of_only_partition
+from entrepot_dagster.values.partition_tables import split_by_partition
 
 # What the durable tier makes up for.
 _MISSING = (ObjectNotFound, ObjectLost, ObjectDropped, StoreUnavailable)
@@ -57,8 +60,8 @@ class TieredIOManager(ConfigurableIOManager):
 
         TieredIOManager(store=EntrepotIOManager(), durable=FilesystemIOManager(base_dir="/data/assets"))
 
-    With a durable tier of Parquet files or of a database, what a step reads may have another type after the store has
-    lost it: annotate inputs.
+    An input without an annotation may have another type after the store has lost it, if the durable tier is of Parquet
+    files or a database. One with an annotation has the form that it asks for, from either tier.
 
     >>> import tempfile
     >>> import dagster
@@ -119,7 +122,7 @@ class TieredIOManager(ConfigurableIOManager):
         Raises:
             what the durable IO manager raises; what the store raises otherwise.
         """
-        obj = collected_once(context, obj)
+        obj = split_by_partition(context, collected_once(context, obj))
         durable_obj = of_only_partition(context, obj)
         in_store = True
         try:
@@ -166,7 +169,8 @@ class TieredIOManager(ConfigurableIOManager):
             return self._load_durable(context, missing)
 
     def has_output(self, context: OutputContext) -> bool:
-        """Return whether an output is in the store, or in a durable tier that can tell, as ``UPathIOManager`` can.
+        """Return whether an output is in the store, or in a durable tier that can tell, as ``UPathIOManager`` can; of
+        several partitions, whether either tier has all.
 
         Raises:
             what the durable IO manager raises.
@@ -176,8 +180,23 @@ class TieredIOManager(ConfigurableIOManager):
                 return True
         except StoreUnavailable:
             pass  # what counts then is the durable tier
-        in_durable = getattr(self.durable, "has_output", None)
-        return in_durable is not None and bool(in_durable(context))
+        return durable_has(self.durable, context)
+
+    def delete(self, context: OutputContext) -> bool:
+        """Delete an output, or all of its partitions, from both tiers; return whether either had anything.
+
+        Dagster does not call this: for your code. What a step still writes to the durable tier in the background is
+        there afterwards.
+
+        Raises:
+            InvalidArgument: the durable tier can delete nothing: it has no files of ``UPathIOManager``, and no method
+                ``delete``. Nothing is deleted then.
+            StoreUnavailable: the store cannot be reached; nothing is deleted.
+            what the durable IO manager raises.
+        """
+        check_deletes(self.durable)
+        in_store = self.store.delete(context)
+        return delete_durable(self.durable, context) or in_store
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         """Wait for what is written in the background.
@@ -188,8 +207,9 @@ class TieredIOManager(ConfigurableIOManager):
         self._writes.finish()
 
     def _load_durable(self, context: InputContext, missing: Exception) -> Any:
+        own_context = with_missing_partitions(context) if self.store.allows_missing(context) else context
         try:
-            return self.durable.load_input(context)
+            return self.store.in_form(context, self.durable.load_input(own_context))
         except FileNotFoundError as error:
             if isinstance(missing, ObjectNotFound) and self.store.is_optional(context):
                 return None

@@ -1,4 +1,4 @@
-"""Partitions: a backfill of all of them in a single run, and one table of all of them.
+"""Partitions: backfills of all of them in a single run, which return a dictionary or a table, and one table of all.
 
 dagster dev -f examples/dagster/partitions.py
 """
@@ -24,6 +24,12 @@ def orders(context: AssetExecutionContext) -> Any:
     return {region: table(region) for region in context.partition_keys}
 
 
+# As for a database: one table, whose column says which rows are whose.
+@asset(partitions_def=REGIONS, backfill_policy=BackfillPolicy.single_run(), metadata={"partition_expr": "region"})
+def returns(context: AssetExecutionContext, orders: pl.DataFrame) -> pl.DataFrame:
+    return orders.filter(pl.int_range(pl.len()) % 10 == 0)
+
+
 @asset
 def revenue(orders: pl.LazyFrame) -> pl.DataFrame:
     return orders.group_by("region").agg(pl.col("price").sum()).sort("region").collect()
@@ -34,4 +40,4 @@ def rows_by_region(orders: dict[str, pl.DataFrame]) -> dict[str, int]:
     return {region: each.height for region, each in orders.items()}
 
 
-defs = Definitions(assets=[orders, revenue, rows_by_region], resources={"io_manager": EntrepotIOManager()})
+defs = Definitions(assets=[orders, returns, revenue, rows_by_region], resources={"io_manager": EntrepotIOManager()})

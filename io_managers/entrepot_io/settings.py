@@ -93,7 +93,7 @@ def resolve(
 
     return Settings(
         address=find("address", address, _text),
-        scope=find("scope", scope, _text),
+        scope=find("scope", scope, lambda value: scope_setting(_text(value))),
         session_ttl=find("session_ttl", session_ttl, parse_ttl),
         copy=find("copy", copy, lambda value: copy_mode(_text(value))),
         inline_below=find("inline_below", inline_below, partial(_bytes, "inline_below")),
@@ -106,6 +106,18 @@ def resolve(
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def scope_setting(value: str | None) -> str | None:
+    """Validate a scope; ``None``: it is not set.
+
+    Raises:
+        InvalidArgument: it is empty, as a variable may be that fills it in. That would be neither the orchestrator's
+            own scope nor one of the user's.
+    """
+    if value == "":
+        raise InvalidArgument("scope must not be empty: give this deployment a name, or leave the setting out")
+    return value
 
 
 def copy_mode(value: str | None) -> CopyMode:

@@ -38,6 +38,14 @@ def both(values: PipesValues, pipes: PipesContext) -> None:
         values.put([number], asset_key=name)
 
 
+def lazily(values: PipesValues, pipes: PipesContext) -> None:
+    """Put a query plan, or one for each partition."""
+    import polars as pl
+
+    frame = pl.LazyFrame({"n": range(10)}).filter(pl.col("n") > 3)
+    values.put({"a": frame, "b": frame.head(1)} if values.outputs == ["planned_parts"] else frame)
+
+
 def missing(values: PipesValues, pipes: PipesContext) -> None:
     """Read what is not upstream."""
     values.get("elsewhere")

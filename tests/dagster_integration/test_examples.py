@@ -44,8 +44,10 @@ def test_typed_inputs_with_an_ephemeral_instance() -> None:
 
 def test_partitions(instance: DagsterInstance) -> None:
     defs = definitions("partitions")
-    orders = [AssetKey("orders")]
-    assert run(defs, "__ASSET_JOB", instance=instance, asset_selection=orders, tags=ALL_REGIONS)
+    partitioned = [AssetKey("orders"), AssetKey("returns")]
+    assert run(defs, "__ASSET_JOB", instance=instance, asset_selection=partitioned, tags=ALL_REGIONS)
+    returned: Any = defs.load_asset_value("returns", instance=instance, partition_key="south")
+    assert returned.rows() == [("south", 2.5)] * 10
     tables = [AssetKey("revenue"), AssetKey("rows_by_region")]
     result = run(defs, "__ASSET_JOB", instance=instance, asset_selection=tables)
     assert result.output_for_node("revenue").rows() == [("north", 250.0), ("south", 250.0), ("west", 250.0)]

@@ -36,6 +36,8 @@ HOSTILE = "<img src=x onerror=alert(1)>|\n"
         (lambda: EntrepotIOManager(adress="unix:///x"), "EntrepotIOManager has no setting 'adress': did you mean 'ad"),
         (lambda: EntrepotIOManager(zzz=1), "EntrepotIOManager has no setting 'zzz': it has address, scope, copy, "),
         (lambda: EntrepotIOManager(preview_rows=-1), "preview_rows must be 0 or more, not -1"),
+        (lambda: EntrepotIOManager(scope=""), "scope must not be empty: give this deployment a name, or leave"),
+        (lambda: EntrepotResource(scope=""), "scope must not be empty: give this deployment a name, or leave"),
         (lambda: EntrepotIOManager(reserve_timeout="soon"), "reserve_timeout must be a duration such as 90s"),
         (lambda: EntrepotResource(sesion="x"), "EntrepotResource has no setting 'sesion': did you mean 'session'"),
         (lambda: TieredIOManager(store=EntrepotIOManager()), "needs two IO managers: durable= is missing"),

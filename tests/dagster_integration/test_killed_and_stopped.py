@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import entrepot
 import pytest
 from dagster import DagsterEventType, DagsterInstance, JobExecutionResult, ReexecutionOptions, RunsFilter, execute_job
 from dagster._core.definitions.reconstruct import ReconstructableJob
@@ -198,3 +200,40 @@ def test_a_process_that_stood_still_longer_than_every_time_out(
     (run,) = instance.get_runs()
     retried = [entry.step_key for entry in instance.all_logs(run.run_id, of_type=RETRIED)]
     assert retried == ([step] if name == "daemon" else [])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(3))
+def test_daemon_and_keeper_are_killed_again_and_again(
+    seed: int,
+    config: Callable[..., dict[str, Any]],
+    instance: DagsterInstance,
+    tmp_path: Path,
+    daemon: Any,
+    wait_until: Callable[..., None],
+) -> None:
+    """Never both at once: the other starts it again, and no step notices, whatever it is doing."""
+    chosen = random.Random(seed)
+
+    def processes() -> dict[str, int]:
+        with entrepot.connect(daemon.address, scope="faults") as store:
+            status = store.status()
+        return {"daemon": status["pid"], "keeper": status["keeper_pid"]}
+
+    kills = 0
+    with run_in_a_process(tmp_path, config("")) as process:
+        while process.poll() is None:
+            time.sleep(chosen.uniform(0, 0.3))  # no condition: any moment of the run is as good as another
+            before = processes()
+            name = chosen.choice(["daemon", "keeper"])
+            os.kill(before[name], signal.SIGKILL)
+            kills += 1
+            wait_until(lambda: processes()[name] not in (0, before[name]), f"another {name}", 60)  # noqa: B023
+        assert process.returncode == 0, (tmp_path / "run.log").read_text()
+    assert json.loads((tmp_path / "answer.json").read_text()) == ANSWER
+    assert kills >= 3
+    (run,) = instance.get_runs()
+    assert instance.all_logs(run.run_id, of_type=RETRIED) == []
+    with entrepot.connect(daemon.address, scope="faults") as store:
+        status = store.status()
+    assert (status["pinned_bytes"], status["leased_bytes"]) == (0, 0)

@@ -8,9 +8,11 @@ from typing import Any
 
 import entrepot
 import numpy as np
+import polars as pl
 import pytest
 from dagster import (
     AssetExecutionContext,
+    AssetIn,
     AssetKey,
     AssetSpec,
     BackfillPolicy,
@@ -19,6 +21,7 @@ from dagster import (
     EnvVar,
     OpExecutionContext,
     PipesSubprocessClient,
+    SpecificPartitionsPartitionMapping,
     StaticPartitionsDefinition,
     asset,
     job,
@@ -87,6 +90,29 @@ def test_a_process_without_dagster_reads_and_writes_assets(instance: DagsterInst
     assert metadata["entrepot/bytes"] == 8000
     assert metadata["entrepot/reference"]["key"] == "asset:doubled"
     assert (metadata["entrepot/type"], metadata["by"]) == ("mine", "the program")  # what the program says counts
+
+
+@asset
+def planned(context: AssetExecutionContext, pipes: PipesSubprocessClient, entrepot: EntrepotResource) -> Any:
+    return run_program("lazily", context, pipes, entrepot.pipes_extras(context)).get_materialize_result()
+
+
+@asset(partitions_def=PARTS, backfill_policy=BackfillPolicy.single_run())
+def planned_parts(context: AssetExecutionContext, pipes: PipesSubprocessClient, entrepot: EntrepotResource) -> Any:
+    return run_program("lazily", context, pipes, entrepot.pipes_extras(context)).get_materialize_result()
+
+
+def test_plans_are_stored_as_their_rows(instance: DagsterInstance) -> None:
+    @asset(ins={"planned_parts": AssetIn(partition_mapping=SpecificPartitionsPartitionMapping(["a", "b"]))})
+    def heights(planned: Any, planned_parts: dict[str, Any]) -> list[int]:
+        assert isinstance(planned, pl.DataFrame)
+        return [planned.height, planned_parts["a"].height, planned_parts["b"].height]
+
+    assert materialize([planned_parts], tags=IN_RANGE, instance=instance, resources=resources()).success
+    assets = [planned, planned_parts, heights]
+    result = materialize(assets, selection=[planned, heights], instance=instance, resources=resources())
+    assert result.output_for_node("heights") == [6, 6, 1]
+    assert metadata_of(instance, "planned")["dagster/row_count"] == 6
 
 
 @asset(name="numbers", partitions_def=PARTS)

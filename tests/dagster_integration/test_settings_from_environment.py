@@ -114,3 +114,5 @@ def test_values_are_checked_where_they_are_known(monkeypatch: pytest.MonkeyPatch
         EntrepotIOManager(preview_rows="many")
     monkeypatch.setenv(VARIABLE, "perhaps")
     assert "allocate must be true or false, not 'perhaps'" in refusal(EntrepotIOManager(allocate=EnvVar(VARIABLE)))
+    monkeypatch.setenv(VARIABLE, "")
+    assert "scope must not be empty" in refusal(EntrepotIOManager(scope=EnvVar(VARIABLE)))

@@ -386,15 +386,3 @@ def test_an_output_that_only_the_durable_tier_has_is_written_at_once(
     disk.error = OSError("no space left")
     with pytest.raises(OSError, match="no space left"):
         materialize([slow], instance=instance, resources=in_background(disk))
-
-
-def test_whether_either_tier_has_an_output(instance: DagsterInstance, tmp_path: Path) -> None:
-    files = FilesystemIOManager(base_dir=str(tmp_path / "files"))
-    tiered = TieredIOManager(store=EntrepotIOManager(), durable=files)
-    with build_resources({"io_manager": tiered}, instance=instance) as opened:
-        context = build_output_context(asset_key=AssetKey("numbers"))
-        assert not opened.io_manager.has_output(context)
-        materialize([numbers], instance=instance, resources={"io_manager": tiered})
-        assert opened.io_manager.has_output(context)
-        lose(instance, "numbers")
-        assert not opened.io_manager.store.has_output(context)

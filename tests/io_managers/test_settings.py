@@ -38,3 +38,13 @@ def test_a_mistyped_switch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_ALLOCATE", "ture")
     with pytest.raises(InvalidArgument, match="allocate must be true or false, not 'ture'"):
         resolve()
+
+
+def test_an_empty_scope_is_an_error_and_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An orchestrator's own scope is replaced by a scope that is set, so an empty name must not count as one."""
+    monkeypatch.setenv("ENTREPOT_SCOPE", "")
+    assert resolve().scope is None
+    with pytest.raises(InvalidArgument, match="scope must not be empty: give this deployment a name, or leave"):
+        resolve(scope="")
+    with pytest.raises(InvalidArgument, match="scope must not be empty"):
+        resolve(scope="", lookup_option={"scope": "of the configuration"}.get)

@@ -7,6 +7,7 @@ from entrepot_io.private_names import PrivateName
 _STATE = "dagster._core.execution.plan.state"
 _INPUTS = "dagster._core.execution.plan.inputs"
 _TAGS = "dagster._core.storage.tags"
+_FILES = "dagster._core.storage.upath_io_manager"
 _STEP_DELEGATING = "dagster._core.executor.step_delegating"
 
 PRIVATE_NAMES = (
@@ -27,6 +28,11 @@ PRIVATE_NAMES = (
         "dagster._core.execution.context.output",
         "OutputContext._resource_config",
         "steps: the configuration of an IO manager, which is another one's for a durable tier",
+    ),
+    PrivateName(
+        "dagster._core.execution.context.input",
+        "InputContext._definition_metadata",
+        "steps: the metadata of an input, for a durable tier that only they tell of missing partitions",
     ),
     PrivateName(
         "dagster._core.execution.context.input",
@@ -81,6 +87,9 @@ PRIVATE_NAMES = (
     ),
     PrivateName(_TAGS, "PARTITION_NAME_TAG", "steps: the partition of a run"),
     PrivateName(_TAGS, "ASSET_PARTITION_RANGE_START_TAG", "steps: tells a run of a range from one of a partition"),
+    # --- files
+    PrivateName(_FILES, "UPathIOManager._get_path", "files: where an output is, to delete it"),
+    PrivateName(_FILES, "UPathIOManager._get_paths_for_partitions", "files: where the partitions of an output are"),
     # --- reexecution
     PrivateName(_TAGS, "PARENT_RUN_ID_TAG", "reexecution: finds the runs that re-execute another"),
     PrivateName(_TAGS, "ROOT_RUN_ID_TAG", "reexecution: the run that a chain of re-executions begins with"),

@@ -37,6 +37,18 @@ def with_resource_config(context: C, config: Mapping[str, object]) -> C:
     return own_context
 
 
+def with_missing_partitions(context: InputContext) -> InputContext:
+    """Return a copy of a context whose input leaves out partitions that were never written, as Dagster's metadata for
+    it says.
+
+    Args:
+        context: of an input.
+    """
+    own_context = copy(context)
+    own_context._definition_metadata = {**(context.definition_metadata or {}), "allow_missing_partitions": True}
+    return own_context
+
+
 def has_step(context: InputContext | OutputContext) -> bool:
     """Return whether a context belongs to a step; if not, its log and its step context raise when accessed.
 
@@ -118,4 +130,4 @@ def covers_range(context: InputContext | OutputContext | AssetExecutionContext |
     """
     if isinstance(context, (InputContext, OutputContext)):
         return has_step(context) and ASSET_PARTITION_RANGE_START_TAG in context.step_context.run_tags
-    return context.has_tag(ASSET_PARTITION_RANGE_START_TAG)
+    return ASSET_PARTITION_RANGE_START_TAG in context.run.tags

@@ -61,6 +61,9 @@ class InputType:
         by_partition: whether several partitions are a dictionary, whose values the annotation is of.
         omits_none: whether a dictionary of partitions leaves out those that are None, as Dagster's libraries do for
             ``dict[str, T | None]``.
+        in_list: whether the input is a list, whose elements the annotation is of. Dagster reads each output that is
+            fanned in by itself; a list may be stored as well.
+        elements_optional: whether an element of a list may be None.
         allows_missing: whether several partitions leave out those that were never written.
         columns: of a table; None: all.
         handlers: for types of the user's.
@@ -72,13 +75,15 @@ class InputType:
     is_optional: bool = False
     by_partition: bool = False
     omits_none: bool = False
+    in_list: bool = False
+    elements_optional: bool = False
     allows_missing: bool = False
     columns: Sequence[str] | None = None
     handlers: Sequence[TypeHandler] = field(default_factory=tuple[TypeHandler, ...])
     unread: list[Any] = field(default_factory=list[Any], compare=False)
 
     def of(self, value: Any) -> Any:
-        """Return a stored value as this; of a stored dictionary, each of its values if the annotation is one.
+        """Return a stored value as this; of a stored dictionary or list, each of its values if the annotation is one.
 
         Raises:
             UnsupportedType: it has no such form.
@@ -112,6 +117,17 @@ class InputType:
         return {} if self.by_partition and not self.is_optional else None
 
     def _each(self, value: Any) -> Any:
+        """A value in the form of the annotation; of a list, as the annotation says, each of its elements."""
+        if self.in_list and isinstance(value, list) and self._has_form():
+            return [self._in_form(element) for element in value]
+        return self._in_form(value)
+
+    def _has_form(self) -> bool:
+        return self.columns is not None or form_of(self.annotation) is not None or self._handler() is not None
+
+    def _in_form(self, value: Any) -> Any:
+        if value is None and self.elements_optional:
+            return None
         if (form := form_of(self.annotation)) is not None:
             return self._converted(value, form, self.columns)
         if self.columns is not None:
@@ -144,7 +160,7 @@ class InputType:
         """
         if self.omits_none:
             values = {partition: value for partition, value in values.items() if value is not None}
-        form = None if self.annotation is None or self.by_partition else form_of(self.annotation)
+        form = None if self.annotation is None or self.by_partition or self.in_list else form_of(self.annotation)
         if form is None or form == "numpy.ndarray" or not values:
             return {partition: self._each(value) for partition, value in values.items()}
         if form == "polars.LazyFrame":
@@ -183,16 +199,22 @@ def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Se
         repeated = next(name for name in columns if columns.count(name) > 1)
         raise InvalidArgument(f"an input's metadata {COLUMNS!r} has {repeated!r} more than once: name each column once")
     annotation, is_optional = _without_none(annotation)
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments: tuple[Any, ...] = get_args(annotation)
     by_partition = isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2
-    omits_none = False
+    in_list = origin in (list, Sequence) and len(arguments) == 1
+    omits_none = elements_optional = False
     if by_partition:
-        annotation, omits_none = _without_none(arguments[1])
+        annotation, omits_none = _without_none(arguments[-1])
+    elif in_list:
+        annotation, elements_optional = _without_none(arguments[-1])
     return InputType(
         annotation if isinstance(annotation, type) else None,
         is_optional,
         by_partition,
         omits_none=omits_none,
+        in_list=in_list,
+        elements_optional=elements_optional,
         allows_missing=omits_none or bool((metadata or {}).get(ALLOW_MISSING, False)),
         columns=columns,
         handlers=tuple(handlers),

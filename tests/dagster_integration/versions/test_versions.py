@@ -17,7 +17,14 @@ from dagster_environments import NEWEST, OLDEST, ROOT, python_of, variables
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(900)]
 
-TESTS = ["test_typed_inputs.py", "test_tiers.py", "test_overriding.py"]
+TESTS = [
+    "test_typed_inputs.py",
+    "test_fanned_in.py",
+    "test_partition_tables.py",
+    "test_tiers.py",
+    "test_tier_deletes.py",
+    "test_overriding.py",
+]
 LEAST_PASSED = 20
 
 

@@ -1,0 +1,67 @@
+"""Whether a durable tier has an output, and how it forgets one. Dagster's IO managers have no method for that.
+
+Those of files (``UPathIOManager``) say where their files are; others may have ``has_output`` and ``delete``, as
+``EntrepotIOManager`` has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dagster import IOManager, OutputContext, UPathIOManager
+from entrepot.errors import InvalidArgument
+
+from entrepot_dagster.compat.files import files_of, says_of_partitions
+from entrepot_dagster.compat.steps import with_resource_config
+from entrepot_dagster.durable_configuration import ConfiguredTier
+
+
+def durable_has(tier: IOManager, context: OutputContext) -> bool:
+    """Return whether a durable tier has an output; of several partitions, whether it has all. One that cannot tell has
+    none.
+
+    Raises:
+        what the IO manager raises.
+    """
+    manager, own_context = _own(tier, context)
+    if isinstance(manager, UPathIOManager) and not says_of_partitions(manager):
+        return all(manager.path_exists(path) for path in files_of(manager, own_context))
+    has_output = getattr(manager, "has_output", None)
+    return has_output is not None and bool(has_output(own_context))
+
+
+def check_deletes(tier: IOManager) -> None:
+    """Check that a durable tier can delete outputs.
+
+    Raises:
+        InvalidArgument: it cannot.
+    """
+    manager = tier.manager if isinstance(tier, ConfiguredTier) else tier
+    if not hasattr(manager, "delete") and not isinstance(manager, UPathIOManager):
+        raise InvalidArgument(
+            f"the durable tier, {type(manager).__name__}, has no method delete(context), and no files of a "
+            "UPathIOManager: delete the asset there, and then from the tier store="
+        )
+
+
+def delete_durable(tier: IOManager, context: OutputContext) -> bool:
+    """Delete an output, or all of its partitions, from a durable tier; return whether anything was there.
+
+    Raises:
+        what the IO manager raises.
+    """
+    manager, own_context = _own(tier, context)
+    if not isinstance(manager, UPathIOManager):
+        deleter: Any = manager
+        return bool(deleter.delete(own_context))
+    existing = [path for path in files_of(manager, own_context) if manager.path_exists(path)]
+    for path in existing:
+        manager.unlink(path)
+    return bool(existing)
+
+
+def _own(tier: IOManager, context: OutputContext) -> tuple[IOManager, OutputContext]:
+    """A tier's IO manager, and the context with its configuration."""
+    if isinstance(tier, ConfiguredTier):
+        return tier.manager, with_resource_config(context, tier.config)
+    return tier, context
