@@ -138,7 +138,8 @@ class EntrepotIOManager(ConfigurableIOManager):
             PolicyError: the policy is invalid or, before a run's first step, its targets are not writable.
             StoreUnavailable: ``allocate`` is set to True, and the store cannot be reached.
         """
-        import_module("entrepot_dagster.stored_values")  # while the step is set up, not while it passes its first value
+        # While the step is set up, not while it passes its first value.
+        import_module("entrepot_dagster.stored_values").import_codecs()
         self._instance = context.instance
         self._step_policy = None
         settings = self._settings()

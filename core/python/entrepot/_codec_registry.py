@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from entrepot._codec_specs import CodecSpec, companion_specs, entry_point_specs, type_name
@@ -146,6 +148,18 @@ class CodecRegistry:
             return self._own[name][1]
         instance: AnyCodec = getattr(module, class_name)()
         return self._instances.setdefault(name, instance)
+
+    def import_loaded(self) -> None:
+        """Import the codecs for all libraries that this process has imported, so that its first value need not wait.
+
+        Those of other packages, which take long to find, are left out.
+        """
+        self._load_companion()
+        for name, spec in self._specs.items():
+            roots = {kind.partition(":")[0].partition(".")[0] for kind in (*spec.types, *spec.base_types)}
+            if not roots.isdisjoint(sys.modules):
+                with suppress(UnsupportedType):  # reported for the first value that needs it
+                    self.by_name(name)
 
     def names(self) -> list[str]:
         """Return all registry names, sorted."""

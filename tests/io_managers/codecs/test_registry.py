@@ -52,6 +52,21 @@ assert not heavy, heavy
     assert result.returncode == 0, result.stderr
 
 
+def test_codecs_of_imported_libraries_are_imported_ahead() -> None:
+    script = """
+import sys
+import numpy
+from entrepot.codec import default_registry
+default_registry().import_loaded()
+codecs = {name.rpartition(".")[2] for name in sys.modules if name.startswith("entrepot_io.codecs.")}
+assert "numpy_arrays" in codecs, codecs
+assert not {"pandas_frames", "polars_frames", "arrow_values"} & codecs, codecs
+assert not {"pandas", "polars", "pyarrow", "torch"} & set(sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 def test_the_entry_point_leads_here() -> None:
     registered = metadata.entry_points(group=ENTRY_POINT_GROUP)
     if not registered:

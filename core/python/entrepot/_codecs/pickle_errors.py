@@ -11,7 +11,6 @@ can be told apart here:
 
 from __future__ import annotations
 
-import pickletools
 import platform
 import sys
 from types import TracebackType
@@ -86,6 +85,8 @@ def _raised_in(trace: TracebackType | None) -> str:
 
 def _is_complete(stream: Any) -> bool:
     """Whether the bytes can be read as a pickle to its end, without running it."""
+    import pickletools  # not at the top: it takes 10 ms, and is needed for errors only
+
     try:
         for _ in pickletools.genops(bytes(stream)):
             pass
