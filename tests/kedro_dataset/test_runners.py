@@ -194,7 +194,7 @@ def test_a_lost_value_is_an_error() -> None:
     assert dataset("x").exists()
     assert scope_store(None, SCOPE).delete(object_id("x"))
     assert not dataset("x").exists()
-    with pytest.raises(DatasetError, match="nothing is stored under the key 'dataset:x'") as caught:
+    with pytest.raises(DatasetError, match="dataset 'x' is not in session 'kedro/run-1'") as caught:
         dataset("x").load()
     assert isinstance(caught.value.__cause__, ObjectNotFound)
 
