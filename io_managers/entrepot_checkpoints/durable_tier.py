@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ from entrepot_checkpoints.progress import ProgressCounter
 from entrepot_checkpoints.reader import load_manifest, read_manifest
 from entrepot_checkpoints.retention import remove_checkpoint
 from entrepot_checkpoints.save_request import SaveRequest
-from entrepot_checkpoints.storage.chunks import SHARED_FOLDER
+from entrepot_checkpoints.storage.chunks import SHARED_FOLDER, probe_name
 from entrepot_checkpoints.storage.directory import StorageDirectory, open_directory
 from entrepot_checkpoints.write_behind import WriteBehindQueue
 from entrepot_checkpoints.writer import write_checkpoint
@@ -94,15 +93,13 @@ class DurableTier:
         self._write_queue = WriteBehindQueue(self.save, root.url)
 
     def check(self) -> None:
-        """Raise if it is a local folder that cannot be written, by writing a small file; see ``DurableBackend``.
+        """Raise if it is a local folder that cannot be written, by trying it; see ``DurableBackend``.
 
         Raises:
             AccessDenied, StoreFull, StoreUnavailable: as for any write.
         """
         if self._root.local:
-            name = f"{SHARED_FOLDER}/probe-{secrets.token_hex(8)}"
-            self._root.write(name, b"entrepot")
-            self._root.remove(name)
+            self._root.probe(probe_name())
 
     # --- objects
 

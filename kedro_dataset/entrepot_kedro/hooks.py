@@ -210,9 +210,7 @@ class EntrepotHooks:
     @hook_impl
     def before_node_run(self, node: Node, catalog: Any, inputs: dict[str, Any]) -> None:
         """Prepare memory and retries for a node whose inputs are loaded."""
-        if "entrepot_kedro.dataset" in sys.modules:
-            from entrepot_kedro import worker_process
-
+        if (worker_process := sys.modules.get("entrepot_kedro.worker_process")) is not None:  # datasets import it
             worker_process.note_node()
         prepare_store(node)
         binding = policy_registry.active()

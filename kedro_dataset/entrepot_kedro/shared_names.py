@@ -21,9 +21,10 @@ def check_outputs(pipeline: Pipeline, catalog: Any) -> None:
     Raises:
         InvalidArgument: nodes write two datasets that are stored under the same name, in the same session.
     """
+    outputs = pipeline.all_outputs()
     writers: dict[tuple[str | None, str, str, str], set[str]] = {}
     for catalog_name, dataset in stored_datasets(catalog, pipeline, pipeline).items():
-        if catalog_name in pipeline.all_outputs():
+        if catalog_name in outputs:
             place = (dataset.address, dataset.scope, dataset.session.name, dataset.name)
             writers.setdefault(place, set()).add(plain_name(catalog_name))
     for (_, _, _, name), catalog_names in writers.items():

@@ -274,6 +274,12 @@ class Kubelet:
             self._plane.request("PATCH", path, status, kind="application/merge-patch+json")
 
 
+def local_command(container: Manifest) -> list[str]:
+    """A container's command line, run by the tests' Python interpreter."""
+    words = [*(container.get("command") or []), *(container.get("args") or [])]
+    return [sys.executable, *words[1:]] if words[0] == "python" else [sys.executable, "-m", *words]
+
+
 def _socket_is_mounted(spec: Manifest, address: str) -> bool:
     folder = os.path.dirname(address.removeprefix("unix://"))
     host_paths = {item["name"]: item["hostPath"]["path"] for item in spec.get("volumes") or [] if "hostPath" in item}

@@ -17,4 +17,4 @@ def test_a_case(entrepot_cluster: Any, name: str) -> None:
     if name == "several nodes":
         assert figures.pending == 0
         assert figures.local >= GOAL_LOCAL * figures.possible
-        assert figures.default_local < 0.75 * figures.possible  # otherwise the case would prove nothing
+        assert figures.default_local < 0.6 * figures.possible  # otherwise the case would prove nothing

@@ -18,8 +18,7 @@ import entrepot
 import numpy as np
 import pytest
 from entrepot_operator.kubernetes.objects import resource_path
-from kubecp_api import Manifest
-from paired_nodes import Kubelet, PairedNode, paired_nodes
+from paired_nodes import Kubelet, PairedNode, local_command, paired_nodes
 
 RUN_PROGRAMS = str(Path(__file__).parents[1] / "run_programs")  # what the orchestrators' scripts share
 TEST_FOLDER = Path(__file__).parent
@@ -43,12 +42,6 @@ def nodes(entrepot_cluster: Any, published: str) -> Iterator[dict[str, PairedNod
     labels = {name: {"topology.kubernetes.io/zone": zone} for name, zone in ZONES.items()}
     with paired_nodes(entrepot_cluster, labels, published) as started:
         yield started
-
-
-def local_command(container: Manifest) -> list[str]:
-    """A container's command line, run by the tests' Python interpreter."""
-    words = [*(container.get("command") or []), *(container.get("args") or [])]
-    return [sys.executable, *words[1:]] if words[0] == "python" else [sys.executable, "-m", *words]
 
 
 def run_orchestrator(home: Path, control_plane: Any, script: str, **variables: str) -> dict[str, Any]:

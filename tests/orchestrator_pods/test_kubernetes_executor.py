@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubecp_api import Manifest
-from paired_nodes import Kubelet, paired_nodes
+from paired_nodes import Kubelet, local_command, paired_nodes
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "failover"))
@@ -32,13 +31,6 @@ NODES = {
 }
 
 
-def local_command(container: Manifest) -> list[str]:
-    """A container's command line, run by the tests' Python interpreter."""
-    words = [*(container.get("command") or []), *(container.get("args") or [])]
-    assert words[0] == "python", words
-    return [sys.executable, *words[1:]]
-
-
 @pytest.fixture(scope="module")
 def run(
     entrepot_cluster: Any,
@@ -57,7 +49,8 @@ def run(
         "AIRFLOW__KUBERNETES_EXECUTOR__WORKER_CONTAINER_REPOSITORY": "airflow",
         "AIRFLOW__KUBERNETES_EXECUTOR__WORKER_CONTAINER_TAG": "3",
         "AIRFLOW__KUBERNETES_EXECUTOR__DELETE_WORKER_PODS": "False",
-        "AIRFLOW__ENTREPOT__LOCATIONS": f"cluster:{published}",
+        # What was made within the last seconds is not published yet: its reference says where it is.
+        "AIRFLOW__ENTREPOT__LOCATIONS": f"cluster:{published},references",
         "KUBECONFIG": kubeconfig,
         "ENTREPOT_SCOPE": "tests",
     }
@@ -73,6 +66,7 @@ def run(
         run_id = server.start_run(DAG_ID)
         server.wait_for_end(DAG_ID, run_id)
         kubelet.check()
+        assert all(pod.pod["spec"]["containers"][0]["args"][0] == "python" for pod in kubelet.runs.values())
         pods = {pod.pod["metadata"]["labels"]["task_id"]: pod for pod in kubelet.runs.values()}
         states = server.task_states(DAG_ID, run_id)
         yield {

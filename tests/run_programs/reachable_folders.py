@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -40,7 +39,5 @@ def reachable(command: Sequence[str]) -> list[str]:
 
 
 def can_be_reached() -> bool:
-    """Whether such commands can be run here."""
-    if os.getuid() != 0:
-        return False
+    """Whether such commands can be run here, by root."""
     return subprocess.run(reachable(["true"]), capture_output=True, check=False).returncode == 0

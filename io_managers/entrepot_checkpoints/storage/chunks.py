@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 
 from entrepot import _core
@@ -25,6 +26,11 @@ INLINE_BYTES = 64 << 10
 
 SHARED_FOLDER = ".entrepot"  # the directory under a root that its checkpoints share
 CHUNKS_FOLDER = "chunks"
+
+
+def probe_name() -> str:
+    """A new name for a small file that tries whether a root can be written, relative to the root."""
+    return f"{SHARED_FOLDER}/probe-{secrets.token_hex(8)}"
 
 
 def chunk_name(digest: str) -> str:

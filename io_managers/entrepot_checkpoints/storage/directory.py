@@ -223,6 +223,14 @@ class StorageDirectory:
             except FileNotFoundError:
                 return
 
+    def probe(self, name: str) -> bool:
+        """Write, read and remove a small file; return whether what was read is what was written."""
+        data = b"entrepot"
+        self.write(name, data)
+        same = self.read(name) == data
+        self.remove(name)
+        return same
+
     def missing_folders(self, name: str) -> list[str]:
         """The directories that writing a file would create, innermost first. None except on local disks: elsewhere,
         directories are not created, or not created by writing."""

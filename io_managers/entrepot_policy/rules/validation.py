@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -66,7 +65,7 @@ def probe_targets(targets: Iterable[Target], *, remove_folders: bool = False) ->
     Returns:
         A problem for each failure, with the driver's error: no credentials, no permission, no such bucket, a full disk.
     """
-    from entrepot_checkpoints.storage.chunks import SHARED_FOLDER
+    from entrepot_checkpoints.storage.chunks import probe_name
     from entrepot_checkpoints.storage.directory import open_directory
 
     problems: list[Diagnostic] = []
@@ -74,17 +73,15 @@ def probe_targets(targets: Iterable[Target], *, remove_folders: bool = False) ->
         if lacking := without_credentials([target]):
             problems += lacking
             continue
-        name = f"{SHARED_FOLDER}/probe-{secrets.token_hex(8)}"
+        name = probe_name()
         try:
             storage = open_directory(target.base, target.options)
             created_folders = storage.missing_folders(name) if remove_folders else []
             try:
-                storage.write(name, b"entrepot")
-                if storage.read(name) != b"entrepot":
+                if not storage.probe(name):
                     problems.append(
                         Diagnostic(target.location, f"data read from {target.base} differs from what was written")
                     )
-                storage.remove(name)
             finally:
                 storage.remove_empty(created_folders)
         except EntrepotError as error:

@@ -37,7 +37,8 @@ def access_to(
 
     backend: DurableBackend = checkpoint_function("tier")(durable)
     if recorded is None and durable_config(session.client, session.scope, session.name) != durable:
-        backend.check()  # all later processes would fail, too
+        if requested is not None:  # what is inherited was checked when it was declared
+            backend.check()  # all later processes would fail, too
         oid = ObjectID.derive(session.scope, session.name, DECLARATION_KEY)
         direct.put_item(None, to_item(session, durable.to_bytes(), oid, False, DECLARATION_KEY, True))
     return DurableObjects(direct, durable, backend)
