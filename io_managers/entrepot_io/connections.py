@@ -93,6 +93,29 @@ def durable_tier(storage_options: Mapping[str, Any] | None) -> Durable | None:
     return entrepot.Durable(url, mode, storage_options=storage_options)
 
 
+def check_durable_folder() -> None:
+    """Check that the durable tier that the settings name can be written, if it is a folder.
+
+    A URL is not tried: its driver may not be used in processes that are forked once it is loaded.
+
+    Raises:
+        InvalidArgument: it cannot be written; the message has the reason.
+    """
+    from entrepot._checkpoints.functions import checkpoint_function
+    from entrepot._daemon.settings import resolve
+    from entrepot.durable import requested_durable
+    from entrepot.errors import InvalidArgument
+
+    settings = resolve()
+    durable = requested_durable(None, settings.durable, settings.durable_mode)
+    if durable is None or "://" in durable.url.removeprefix("file://"):
+        return
+    try:
+        checkpoint_function("tier")(durable).check()
+    except EntrepotError as error:
+        raise InvalidArgument(f"ENTREPOT_DURABLE is {durable.url}, where nothing can be written: {error}") from error
+
+
 def scope_store(
     address: str | None,
     scope: str,
@@ -218,6 +241,22 @@ def _connect(
         pickled_classes=pickle_rule[1],
         object_strings=object_strings,
     )
+
+
+def is_store_running(address: str | None) -> bool:
+    """Whether a store listens, for what has nothing to do without one; the user's private store is not started.
+
+    Args:
+        address: as for :func:`scope_store`.
+
+    Raises:
+        InvalidArgument: a malformed setting.
+    """
+    from entrepot._daemon.launcher import is_forbidden, is_listening
+    from entrepot._daemon.settings import resolve
+
+    listener = resolve(address).address
+    return is_listening(listener) or is_forbidden(listener)  # of another user: connecting to it says so
 
 
 def make_values_in_store(address: str | None, scope: str, *, required: bool) -> None:

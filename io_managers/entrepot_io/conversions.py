@@ -49,7 +49,7 @@ def form_of(annotation: Any) -> str | None:
     return name if is_public and name in _CONVERSIONS else None
 
 
-def convert(value: Any, form: str, *, columns: Sequence[str] | None = None) -> Any:
+def convert(value: Any, form: str, *, columns: Sequence[str | int] | None = None) -> Any:
     """A stored value in the form that a reader asks for.
 
     Numbers without nulls, and Arrow's memory between Arrow and Polars, are not copied; pandas gets strings as Arrow has
@@ -81,15 +81,21 @@ def convert(value: Any, form: str, *, columns: Sequence[str] | None = None) -> A
         raise UnsupportedType(f"this {type_name(value)} cannot be read as {target}: {error}") from error
 
 
-def select(value: Any, columns: Sequence[str]) -> Any:
+def select(value: Any, columns: Sequence[str | int]) -> Any:
     """A table with some of its columns, in the given order, in the form that it has.
+
+    Args:
+        value: the table.
+        columns: their names; integers, which only pandas has as labels, are labels, not positions.
 
     Raises:
         InvalidArgument: a column does not exist, or the value is no table.
     """
     names = list(columns)
     kind = type_name(value)
-    if kind == "pyarrow.RecordBatchReader" or not _is_table(value, kind):
+    if kind == "pyarrow.RecordBatchReader":
+        raise InvalidArgument(_readable_once(f"has no columns to choose, but columns={names} were asked for"))
+    if not _is_table(value, kind):
         raise InvalidArgument(f"columns={names} were asked for, and a {kind} is not a table")
     present = _column_names(value, kind)
     if missing := [name for name in names if name not in present]:
@@ -99,6 +105,13 @@ def select(value: Any, columns: Sequence[str]) -> Any:
     if kind == COLLECTION:
         return _arrow(value).select(names)
     return value.select(names)
+
+
+def _readable_once(problem: str) -> str:
+    return (
+        f"a pyarrow.RecordBatchReader {problem}: it is not a table, and only the first of its readers would get the "
+        "rows; pass on its table (reader.read_all()), or store it as one (in Kedro, save_args: {as: arrow})"
+    )
 
 
 def computed(value: Any) -> Any:
@@ -115,7 +128,7 @@ def _is_table(value: Any, kind: str) -> bool:
     return kind in ("pandas.DataFrame", "polars.DataFrame", "polars.LazyFrame", "pyarrow.Table", "pyarrow.RecordBatch")
 
 
-def _column_names(value: Any, kind: str) -> list[str]:
+def _column_names(value: Any, kind: str) -> list[Any]:
     if kind in ("pyarrow.Table", "pyarrow.RecordBatch", COLLECTION):
         return list(value.schema.names)
     return list(value.collect_schema().names() if kind == "polars.LazyFrame" else value.columns)
@@ -219,6 +232,8 @@ def _numpy(value: Any) -> Any:
 
 def _unsupported(value: Any, target: str) -> UnsupportedType:
     kind = type_name(value)
+    if kind == "pyarrow.RecordBatchReader":
+        return UnsupportedType(_readable_once(f"cannot be read as {target}"))
     is_array = kind in ("pandas.Series", "polars.Series", "pyarrow.ChunkedArray") or hasattr(type(value), "__dlpack__")
     forms = list(_CONVERSIONS) if _is_table(value, kind) else ["numpy.ndarray"] if is_array else []
     others = [name for name in forms if name != target]

@@ -44,6 +44,9 @@ def status(metadata: Any) -> None:
     from entrepot.phrases import count_of, human_bytes
 
     with _errors():
+        if not _is_store_running():
+            click.echo("no store runs, so nothing is stored")
+            return
         store = _project_store(metadata)
         unused = unused_sessions(store, store.scope)
         click.echo(f"scope {store.scope} in the store of host {store.host} ({store.address})")
@@ -77,6 +80,9 @@ def gc(metadata: Any, older_than: float, dry_run: bool) -> None:
     from entrepot.garbage import remove_session
 
     with _errors():
+        if not _is_store_running():
+            click.echo("no store runs, so there is nothing to remove")
+            return
         store = _project_store(metadata)
         before = (time.time() - older_than) * NANOSECONDS
         sessions = {name: last_used for name, last_used in _ended_sessions(store).items() if last_used <= before}
@@ -98,6 +104,7 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
     from entrepot.phrases import count_of, human_bytes
 
     with _errors():
+        _check_store_is_running()
         store = _project_store(metadata)
         source = store.session(_chosen(store, session))
         what = source if dataset is None else _object_of(source, dataset)
@@ -126,6 +133,7 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
     from entrepot_io.connections import unshared_store
 
     with _errors():
+        _check_store_is_running()
         store = _project_store(metadata)
         chosen = _chosen(store, session)
         request = _request_of(store, chosen, {"pipeline_names": [pipeline] if pipeline else None, "env": env})
@@ -161,6 +169,27 @@ def _parse_age(text: str) -> float:
         raise click.BadParameter(
             f"an age must be at least one second, such as 90s, 2h or 7d, or 0s, but got {text!r}"
         ) from error
+
+
+def _is_store_running() -> bool:
+    from entrepot_io.connections import is_store_running
+    from entrepot_io.settings import resolve
+
+    return is_store_running(resolve().address)
+
+
+def _check_store_is_running() -> None:
+    """
+    Raises:
+        ObjectNotFound: no store listens, and a new one would have nothing.
+    """
+    from entrepot.errors import ObjectNotFound
+
+    if not _is_store_running():
+        raise ObjectNotFound(
+            "no store runs, so no failed run of this project has left anything in it: run kedro run. Where "
+            "ENTREPOT_DURABLE is set, --only-missing-outputs takes from there what it has"
+        )
 
 
 def _project_store(metadata: Any) -> Store:

@@ -452,12 +452,20 @@ class EntrepotDataset(EphemeralByState, VersionedStoredDataset):
         }
 
     def _check_versions(self, error: ObjectNotFound) -> None:
-        """Raise Kedro's own error if a load has failed because no version has been saved."""
+        """Say which versions there are if a load has failed; if there is none, by Kedro's own error."""
         if self.is_versioned:
             try:
-                self.resolve_load_version()
+                wanted = self.resolve_load_version()
             except VersionNotFoundError as missing:
                 raise missing from error
+            versions: list[str] = []
+            with suppress(VersionNotFoundError):  # or those of a name so long that they cannot be listed
+                versions = self.list_versions(full_path=False)
+            if versions and wanted not in versions:
+                raise ObjectNotFound(
+                    f"dataset {self.name!r} has no version {wanted!r}; the store has {', '.join(versions[:5])}"
+                    f"{' and older ones' if len(versions) > 5 else ''}"
+                ) from error
 
     def _resolve_load_key(self) -> str | None:
         """Return the key to load from; None for a version that is only where the session is durable: an alias tells."""

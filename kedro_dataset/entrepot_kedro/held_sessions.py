@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
-from entrepot_io.connections import unshared_store
+from entrepot_io.connections import check_durable_folder, unshared_store
 from entrepot_io.sessions import SCOPE_SESSION
 
 from entrepot_kedro.stored_datasets import one_per_session, stored_datasets
@@ -61,7 +61,8 @@ def hold(run_id: str, pipeline: Pipeline, catalog: Any) -> None:
 
 
 def check_stores(pipeline: Pipeline, catalog: Any) -> None:
-    """Check that the stores of a run that begins can be reached, rather than let its first node compute in vain.
+    """Check that the stores of a run that begins can be reached, and the folder where its values are also written be
+    written, rather than let its first node compute in vain.
 
     Args:
         pipeline: pipeline of the run.
@@ -69,11 +70,14 @@ def check_stores(pipeline: Pipeline, catalog: Any) -> None:
 
     Raises:
         StoreUnavailable: nothing answers at an address.
+        InvalidArgument: ``ENTREPOT_DURABLE`` is a folder that cannot be written.
     """
     datasets = stored_datasets(catalog, pipeline, pipeline)
     by_store = {(dataset.address, dataset.scope): dataset for dataset in datasets.values()}
     for address, scope in by_store:
         unshared_store(address, scope, SCOPE_SESSION, durable=False).close()
+    if by_store:
+        check_durable_folder()
 
 
 def release(run_id: str) -> None:

@@ -112,7 +112,8 @@ class EntrepotHooks:
         Raises:
             ValueError: an input does not exist, and no node makes it.
             StoreUnavailable: a store that the run's datasets are in cannot be reached.
-            InvalidArgument: two outputs are stored under one name.
+            InvalidArgument: two outputs are stored under one name, or ``ENTREPOT_DURABLE`` is a folder that cannot be
+                written.
             PolicyError: a target is not writable.
             InvalidArgument: datasets of one scope have different credentials, under a policy.
         """

@@ -19,6 +19,7 @@ import time
 import weakref
 from collections.abc import Container, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrepot import raw_objects
@@ -27,6 +28,7 @@ from entrepot.ids import ObjectID
 from entrepot.phrases import human_bytes
 from entrepot_io.connections import scope_store, unshared_store
 from kedro.io import DatasetError
+from kedro.utils import find_kedro_project
 
 from entrepot_kedro.compat.datasets import is_ephemeral
 from entrepot_kedro.ended_runs import ENDED_KEY, process_mark
@@ -100,10 +102,11 @@ def on_run_failure(pipeline: Pipeline, catalog: Any) -> dict[str, list[str]]:
             logger.warning("Entrepot: cannot list the values that this run saved: %s", error)
             continue
         logger.warning(
-            "Entrepot: the values that this run computed (%s) are kept. To continue: kedro entrepot resume, or the "
-            'same command with --from-nodes "%s", or with --only-missing-outputs%s; to drop them: entrepot sessions rm '
-            "%s",
+            "Entrepot: the values that this run computed (%s) are kept. To continue: %sthe same command with "
+            '--from-nodes "%s", or with --only-missing-outputs%s; to drop them: entrepot sessions rm %s',
             human_bytes(saved_bytes),
+            # A packaged project has no commands but `run`.
+            "kedro entrepot resume, or " if find_kedro_project(Path.cwd()) is not None else "",
             ",".join(nodes),
             f" (which leaves as it is what exists already: {', '.join(existing)})" if existing else "",
             shlex.quote(location.session),

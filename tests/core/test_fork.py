@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -53,6 +54,36 @@ def test_a_forked_child_reads_writes_and_outlives_the_parents_pin(store: entrepo
     assert store.get(child_oid)[0] == 4
     wait_until(lambda: store.status()["deferred_frees"] == 0, "the dead child's pin to go")
     wait_until(lambda: len(store.status()["clients"]) == 1, "the child's registration to go")
+
+
+def test_a_child_is_listed_under_its_own_process_also_by_the_next_daemon(
+    store: entrepot.Store, wait_until: Any
+) -> None:
+    """Although it asks the store for nothing: it only holds what it inherited."""
+    oid = store.put(np.full(500_000, 3))
+    held = store.get(oid)
+    end_read, end_write = os.pipe()
+
+    def child() -> None:
+        os.close(end_write)
+        assert os.read(end_read, 1) == b""
+        assert (held == 3).all()
+
+    wait = in_child(child)
+    os.close(end_read)
+
+    def pids() -> set[int]:
+        return {holder["pid"] for holder in store.info(oid).pinned_by}
+
+    wait_until(lambda: len(pids()) == 2 and 0 not in pids(), "the child's process to be known")
+    (child_pid,) = pids() - {os.getpid()}
+    assert Path(f"/proc/{child_pid}/stat").read_text().split()[3] == str(os.getpid())
+    daemon_pid = store.status()["pid"]
+    os.kill(daemon_pid, signal.SIGKILL)
+    wait_until(lambda: store.status()["pid"] != daemon_pid, "the next daemon")
+    wait_until(lambda: pids() == {os.getpid(), child_pid}, "it to know both")
+    os.close(end_write)
+    wait()
 
 
 def test_a_child_does_not_keep_the_parents_sessions_open(store: entrepot.Store) -> None:

@@ -90,13 +90,31 @@ def test_columns() -> None:
         catalog.load("x")
 
 
+def test_columns_of_pandas_whose_labels_are_integers() -> None:
+    catalog = entry(columns=[1, 0])
+    catalog.save("x", pd.DataFrame({0: [1, 2], 1: [3, 4], "2": [5, 6]}))
+    assert list(catalog.load("x").columns) == [1, 0]
+    catalog = entry(columns=[2])
+    catalog.save("x", pd.DataFrame({"2": [5, 6]}))
+    with pytest.raises(DatasetError, match="no column 2, only '2'"):
+        catalog.load("x")
+
+
+def test_a_reader_that_stays_in_its_process_is_no_table() -> None:
+    """Not stored, as it can be read only once."""
+    catalog = entry(**{"as": "pandas"})
+    catalog.save("x", pa.Table.from_pandas(FRAME).to_reader())
+    with pytest.raises(DatasetError, match=r"cannot be read as pandas\.DataFrame.*save_args: \{as: arrow\}"):
+        catalog.load("x")
+
+
 @pytest.mark.parametrize(
     ("load_args", "message"),
     [
         ({"as": "spark"}, "as must be one of pandas, polars"),
         ({"as": ["polars"]}, r"as must be one of pandas, polars.* not \['polars'\]"),
         ({"form": "pandas"}, "no argument 'form', only as and columns"),
-        ({"columns": "price"}, "columns must be a list of names, not 'price'"),
+        ({"columns": "price"}, "columns must be a list of names or of integer labels, not 'price'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_catalog(load_args: dict[str, Any], message: str) -> None:

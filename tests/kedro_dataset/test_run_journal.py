@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -160,16 +161,30 @@ def test_identity_covers_what_values_depend_on() -> None:
         "[" * 100_000,
         "[]",
         '{"v": 1}',
+        '{"v": 1, "run": 1, "session": "s", "identity": "same", "process": "", "request": {}}',
+        '{"v": 1, "run": "r", "session": "s", "identity": "same", "process": "", "request": []}',
+        '{"v": 1, "run": "r", "session": "s", "identity": "same", "process": "", "request": {"env": 1}}',
+        '{"v": 1, "run": "r", "session": "s", "identity": "same", "process": "", "request": {"tags": [1]}}',
+        '{"v": 1, "run": "r", "session": "s", "identity": "same", "process": "", "request": {"other": "x"}}',
         *(f'{{"v": 1, "begun": {b}}}' for b in ("null", '"x"', "[1]", "NaN", "1e999")),
     ],
 )
-def test_files_that_somebody_has_changed_stop_no_run(tmp_path: Path, text: str) -> None:
+def test_files_that_somebody_has_changed_stop_no_run(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     log = tmp_path / "scope.jsonl"
     record_killed_run(log, "run-1")
-    (tmp_path / "scope.runs" / "bad.json").write_text(text)
+    changed = tmp_path / "scope.runs" / "bad.json"
+    changed.write_text(text)
     journal = RunJournal(log)
     journal.write("run-2", "kedro/run-2", "other")
     assert journal.take_session("next", "same") == "kedro/run-1"
+    warnings = [record.getMessage() for record in caplog.records if str(changed) in record.getMessage()]
+    assert len(warnings) == 1, "it is reported, once"
+    assert changed.exists()
+    os.utime(changed, (0, 0))
+    journal.write("run-3", "kedro/run-3", "other")
+    assert not changed.exists()
 
 
 def test_a_run_that_is_killed_as_it_continues_another_is_continued_in_turn(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,20 @@ for code in ({READ_REPORT!r}, 'outputs = session.run(); print("again:", len(outp
     output = project.execute(sys.executable, "-c", notebook)
     assert REPORT in output
     assert "again: 10" in output
+
+
+def test_it_runs_where_its_package_is_installed(project: Project, tmp_path: Path) -> None:
+    """Without the project: only the package, and the configuration, as ``kedro package`` archives it."""
+    installed, here = tmp_path / "site-packages", tmp_path / "here"
+    here.mkdir()
+    shutil.copytree(project.folder / "src" / "shop_project", installed / "shop_project")
+    with tarfile.open(here / "conf-shop_project.tar.gz", "w:gz") as archive:
+        archive.add(project.folder / "conf", "conf")
+    project.folder = here
+    run = ("-m", "shop_project", "--conf-source", "conf-shop_project.tar.gz", "--runner", "ThreadRunner")
+    output = project.execute(sys.executable, *run, PYTHONPATH=str(installed))
+    assert "Saving data to report (EntrepotDataset)" in output
+    assert "Saving data to orders (EntrepotDataset)" in output
 
 
 def test_each_node_is_a_task_of_airflow(project: Project, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_load_without_any_version_is_kedros_own_error() -> None:
         dataset("2026-01-01").load()
     assert isinstance(caught.value.__cause__, ObjectNotFound)
     dataset("2026-01-01").save([1])
-    with pytest.raises(DatasetError, match="nothing is stored under the key") as pinned:
+    with pytest.raises(DatasetError, match="has no version '2025-01-01'; the store has 2026-01-01") as pinned:
         dataset("2026-01-02", "2025-01-01").load()
     assert not isinstance(pinned.value, VersionNotFoundError)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import entrepot
+import kedro.framework.project
 import kedro_runs
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from entrepot.errors import InvalidArgument
 from entrepot_io.connections import close_all
 from entrepot_kedro import EntrepotDataset, catalog_config
 from entrepot_kedro.commands import entrepot_commands
+from entrepot_kedro.policy import policy_registry
 from entrepot_kedro.values.sessions import Session
 from kedro.io import DataCatalog, DatasetError
 from kedro.pipeline import node, pipeline
@@ -39,7 +43,10 @@ from kedro.pipeline import node, pipeline
             {"name": "cars", "save_args": {"as": "polars.lazy"}},
             "save_args: as must be one of pandas, polars, arrow, numpy",
         ),
-        ({"name": "cars", "save_args": {"columns": "a"}}, "save_args: columns must be a list of names, not 'a'"),
+        (
+            {"name": "cars", "save_args": {"columns": "a"}},
+            "save_args: columns must be a list of names or of integer",
+        ),
     ],
     ids=str,
 )
@@ -74,6 +81,20 @@ def test_a_setting_that_is_wrong_is_named(in_scope_tests: None, monkeypatch: pyt
         EntrepotDataset(name="cars")
 
 
+def test_a_durable_folder_that_cannot_be_written_is_reported_before_the_first_node(
+    in_scope_tests: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    nodes = pipeline([node(lambda: made.append(1) or 1, None, "x"), node(negative, "x", "y")])
+    monkeypatch.setenv("ENTREPOT_DURABLE", "/proc/nowhere")
+    with pytest.raises(InvalidArgument, match=r"ENTREPOT_DURABLE is /proc/nowhere, where nothing can be written"):
+        kedro_runs.run(nodes, {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}})
+    assert made == []
+    monkeypatch.delenv("ENTREPOT_DURABLE")
+    with entrepot.connect() as store:
+        assert not [info.session for info in store.sessions() if info.scope == "tests" and info.session]
+
+
 def test_a_wrong_argument_of_the_allow_list_is_named(
     in_scope_tests: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -101,6 +122,36 @@ def test_an_age_that_gc_cannot_read_is_refused_as_one(age: str) -> None:
     assert outcome.exit_code == 2
     assert "Invalid value for '--older-than'" in outcome.output
     assert f"such as 90s, 2h or 7d, or 0s, but got {age!r}" in " ".join(outcome.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "text"),
+    [
+        (["status"], 0, "nothing is stored"),
+        (["gc"], 0, "nothing to remove"),
+        (["checkpoint", "saved"], 1, "no store runs"),
+        (["resume"], 1, "no store runs"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_starts_no_store(
+    arguments: list[str], exit_code: int, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("ENTREPOT_ADDRESS", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    outcome = CliRunner().invoke(entrepot_commands, arguments, obj=SimpleNamespace(project_path=tmp_path))
+    assert outcome.exit_code == exit_code, outcome.output
+    assert text in outcome.output
+    assert not list(tmp_path.rglob("*.sock"))
+
+
+@pytest.mark.parametrize("setting", [["a.yaml"], {"path": "a.yaml"}, b"a.yaml", 1])
+def test_a_policy_that_is_no_path_is_refused(setting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENTREPOT_POLICY", raising=False)
+    monkeypatch.setattr(kedro.framework.project, "PACKAGE_NAME", "shop")
+    monkeypatch.setattr(kedro.framework.project, "settings", SimpleNamespace(ENTREPOT_POLICY=setting))
+    with pytest.raises(InvalidArgument, match=r"ENTREPOT_POLICY in settings\.py must be the path of a policy file"):
+        policy_registry.active()
 
 
 def test_a_release_of_a_store_that_is_away_fails_no_run(

@@ -4,6 +4,8 @@
 // pin table, so what is pinned then stays pinned.
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -12,6 +14,7 @@
 #include "client/client.h"
 #include "client/fork_plan.h"
 #include "os/fork.h"
+#include "os/socket.h"
 
 namespace entrepot {
 namespace {
@@ -155,6 +158,8 @@ void Client::after_fork_in_child() {
   unreported_closes_.clear();
   idle_lease_timer_running_.store(false);
   if (plan.pins) {
+    // Tells the daemon which process has the child's pins. If it fails, only reports lack that.
+    static_cast<void>(os::send_some(plan.liveness.get(), std::array<std::uint8_t, 1>{}).is_ok());
     pinned_->switch_in_child(std::move(*plan.pins), std::move(plan.liveness));
     connection_ = std::make_shared<Connection>(std::move(plan.socket));
     connection_->set_daemon(plan.server.daemon_pid, plan.server.protocol_minor);

@@ -82,7 +82,7 @@ class HeldPin {
 
 class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
  public:
-  // `liveness` is kept open and never used: its end-of-file tells the daemon that this process is gone.
+  // `liveness` is only kept open: its end-of-file tells the daemon that this process is gone.
   PinnedSet(ControlView control, PinTable pins, UniqueFd liveness);
 
   // Returns the sealed object with this ID, pinned. Null: not found; ask the daemon.

@@ -135,6 +135,7 @@ Status ClientRegistry::hold_client_descriptors(std::uint32_t client, const Clien
   ASSIGN_OR_RETURN(registration.pin_table, os::duplicate(table.get()));
   ASSIGN_OR_RETURN(auto pair, os::socket_pair(os::SocketKind::kStream));
   registration.liveness = std::move(pair.second);
+  if (identity.forked) RETURN_IF_ERROR(os::request_sender(pair.first.get()));
   link_.hold(pin_table_tag(client), std::move(table));
   link_.hold(liveness_tag(client), std::move(pair.first));
   if (!link_.is_held_by_keeper(liveness_tag(client))) {  // the second of the two: they are sent in order
@@ -151,10 +152,23 @@ Status ClientRegistry::hold_client_descriptors(std::uint32_t client, const Clien
 Status ClientRegistry::watch_liveness(std::uint32_t client) {
   const int fd = link_.fd(liveness_tag(client));
   if (fd < 0) return Status(Code::kInternal, concat("client ", client, " has no liveness socket"));
-  ASSIGN_OR_RETURN(liveness_[client], loop_.watch(fd, Interest::kHangup, [this, client](const os::Ready& ready) {
-    if (ready.hangup) client_died(client);
+  ASSIGN_OR_RETURN(liveness_[client], loop_.watch(fd, Interest::kRead, [this, client](const os::Ready& ready) {
+    if (ready.hangup) return client_died(client);
+    if (ready.readable) note_process(client);
   }));
   return Status::ok();
+}
+
+void ClientRegistry::note_process(std::uint32_t client) {
+  ClientState* state = store_.clients().find(client);
+  if (state != nullptr && state->identity.pid == 0) {
+    state->identity.pid = os::sender_of_next(link_.fd(liveness_tag(client)));
+  }
+  // What it has sent stays there, for the daemon that takes over.
+  if (const Status changed = liveness_[client].change(Interest::kHangup); !changed.is_ok()) {
+    log_error("the liveness socket of client ", client, ": ", changed.message());
+    client_died(client);  // it would wake this thread up without end
+  }
 }
 
 Status ClientRegistry::reconnect(const Hello& hello, const std::vector<UniqueFd>& fds) {
@@ -192,7 +206,7 @@ Status ClientRegistry::register_child(Connection& connection, std::uint64_t requ
   const ClientState* parent = store_.clients().find(*connection.client());
   if (parent == nullptr) return Status(Code::kInternal, "the parent is not a client");
   ClientIdentity identity = parent->identity;
-  identity.pid = 0;  // not known before the fork
+  identity.pid = 0;  // the child tells, see note_process()
   identity.forked = true;
   ASSIGN_OR_RETURN(auto sockets, os::socket_pair(os::SocketKind::kStream));
   RETURN_IF_ERROR(os::set_nonblocking(sockets.first.get(), true));

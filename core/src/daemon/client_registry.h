@@ -7,8 +7,9 @@
 //           connected, disconnected or adopted ──its liveness socket hangs up──▶ gone
 //
 // A client is registered once the keeper has the descriptors by which the next daemon would know it: its pin table and
-// the daemon's end of its liveness socket. The client keeps the other end open and never uses it, so it hangs up when
-// the client's last process with it ends.
+// the daemon's end of its liveness socket. The client keeps the other end open, so it hangs up when the client's last
+// process with it ends. Only the child of a fork uses it: it sends a byte, with which the kernel tells the daemon, and
+// the next one, its process ID.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +61,7 @@ class ClientRegistry {
   [[nodiscard]] Status reconnect(const Hello& hello, const std::vector<UniqueFd>& fds);
   [[nodiscard]] std::uint64_t pin_table_memory(std::uint32_t client) const;  // as charged to the budget
   [[nodiscard]] Status watch_liveness(std::uint32_t client);
+  void note_process(std::uint32_t client);
 
   EventLoop& loop_;
   Connections& connections_;

@@ -37,11 +37,11 @@ Status check_headroom(std::uint64_t bytes) {
   ASSIGN_OR_RETURN(const os::MemoryInfo memory, os::read_memory_info());
   const std::uint64_t reserve = reserve_of(memory);
   if (memory.headroom() >= bytes + reserve) return Status::ok();
-  return Status(Code::kStoreFull,
-                concat("the machine has ", format_bytes(memory.headroom()), " left of ", format_bytes(memory.ceiling()),
-                       ", and the store keeps a reserve of ", format_bytes(reserve), " free, so ", format_bytes(bytes),
-                       " more cannot be allocated: free memory, or start the store with a smaller --size"),
-                true);
+  return Status(
+      Code::kStoreFull,
+      concat(memory.describe_headroom(), ", and the store keeps a reserve of ", format_bytes(reserve), " free, so ",
+             format_bytes(bytes), " more cannot be allocated: free memory, or start the store with a smaller --size"),
+      true);
 }
 
 bool punch(std::uint32_t segment, int fd, std::uint64_t offset, std::uint64_t bytes) {

@@ -110,6 +110,12 @@ std::uint64_t MemoryInfo::headroom() const {
   return std::min(available, room);
 }
 
+std::string MemoryInfo::describe_headroom() const {
+  const bool is_of_cgroup = cgroup_limit && headroom() < available;
+  return concat(is_of_cgroup ? "the daemon's control group has " : "the machine has ", format_bytes(headroom()),
+                " left of ", format_bytes(is_of_cgroup ? *cgroup_limit : total));
+}
+
 std::uint64_t MemoryInfo::ceiling() const { return cgroup_limit ? std::min(total, *cgroup_limit) : total; }
 
 Result<MemoryInfo> read_memory_info(const std::string& root) {

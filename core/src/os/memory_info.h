@@ -20,6 +20,8 @@ struct MemoryInfo {
 
   // Memory that can still be allocated before the machine or the cgroup is full.
   [[nodiscard]] std::uint64_t headroom() const;
+  // `the machine has 3 MiB left of 8 GiB`, or what the cgroup has, if that is less.
+  [[nodiscard]] std::string describe_headroom() const;
   // The smaller of `total` and the cgroup limit.
   [[nodiscard]] std::uint64_t ceiling() const;
 };

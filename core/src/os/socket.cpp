@@ -137,6 +137,31 @@ Result<PeerCredentials> peer_credentials(int socket) {
   return PeerCredentials{static_cast<std::uint32_t>(credentials.pid), credentials.uid, credentials.gid};
 }
 
+Status request_sender(int socket) {
+  const int on = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0) return Status::ok();
+  return errno_status(errno, "requesting senders' credentials (SO_PASSCRED)");
+}
+
+std::uint32_t sender_of_next(int socket) {
+  alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(sizeof(ucred))> ancillary{};
+  std::uint8_t byte = 0;
+  iovec part{&byte, sizeof(byte)};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.data();
+  message.msg_controllen = ancillary.size();
+  if (::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT) <= 0) return 0;
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_CREDENTIALS) continue;
+    ucred credentials{};
+    std::memcpy(&credentials, CMSG_DATA(head), sizeof(credentials));
+    return static_cast<std::uint32_t>(credentials.pid);
+  }
+  return 0;
+}
+
 Status set_nonblocking(int fd, bool on) {
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0) return errno_status(errno, concat("fcntl of descriptor ", fd));

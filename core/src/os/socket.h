@@ -43,6 +43,13 @@ struct PeerCredentials {
 };
 [[nodiscard]] Result<PeerCredentials> peer_credentials(int socket);
 
+// For a socket whose other end was handed to another process than the one that created it: the kernel adds to what is
+// sent to this socket from now on who sends it.
+[[nodiscard]] Status request_sender(int socket);
+// The process that has sent what is to be received next, which stays there; 0: nothing has come, it was sent before
+// request_sender(), or by a process in a PID namespace that we cannot see.
+[[nodiscard]] std::uint32_t sender_of_next(int socket);
+
 [[nodiscard]] Status set_nonblocking(int fd, bool on);
 
 struct IoResult {

@@ -200,6 +200,13 @@ TEST_F(ClientRegistryTest, AChildHasAConnectionOfItsOwnAndOutlivesItsParent) {
   UniqueFd liveness = std::move(answer->fds[1]);
   Peer peer(std::move(answer->fds[2]));
   EXPECT_EQ(client_of(peer), child.client);
+  EXPECT_EQ(store.clients().find(child.client)->identity.pid, 0U);
+  EXPECT_TRUE(store.clients().describe(child.client).ends_with("unknown process)"));
+  ASSERT_TRUE(os::send_some(liveness.get(), std::array<std::uint8_t, 1>{}).is_ok());
+  turn();
+  EXPECT_EQ(store.clients().find(child.client)->identity.pid, static_cast<std::uint32_t>(os::current_pid()));
+  ASSERT_TRUE(os::send_some(liveness.get(), std::array<std::uint8_t, 64>{}).is_ok());  // wakes the loop no more
+  EXPECT_EQ(client_of(peer), child.client);
   parent.liveness.reset();
   turn();
   EXPECT_FALSE(is_client(parent.identity.client));

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <numeric>
 #include <thread>
 
@@ -33,6 +34,22 @@ TEST(Socket, ListenConnectAccept) {
   const PeerCredentials peer = peer_credentials(server.get()).take();
   EXPECT_EQ(peer.uid, current_uid());
   EXPECT_EQ(peer.pid, static_cast<std::uint32_t>(current_pid()));
+}
+
+TEST(Socket, TheSenderIsKnownIfItWasRequestedBefore) {
+  const auto [receiver, sender] = socket_pair(SocketKind::kStream).take();
+  EXPECT_EQ(sender_of_next(receiver.get()), 0U);
+  ASSERT_TRUE(request_sender(receiver.get()).is_ok());
+  EXPECT_EQ(sender_of_next(receiver.get()), 0U);
+  ASSERT_EQ(send_some(sender.get(), std::array<std::uint8_t, 1>{7})->bytes, 1U);
+  for (int looks = 0; looks < 2; ++looks) {  // it stays there
+    EXPECT_EQ(sender_of_next(receiver.get()), static_cast<std::uint32_t>(current_pid()));
+  }
+  std::array<std::uint8_t, 1> received{};
+  std::vector<UniqueFd> fds;
+  ASSERT_TRUE(receive_all(receiver.get(), received, fds, test_deadline()).is_ok());
+  EXPECT_EQ(received[0], 7U);
+  EXPECT_EQ(sender_of_next(receiver.get()), 0U);
 }
 
 TEST(Socket, SecondListenerIsRefusedAndStaleSocketReplaced) {

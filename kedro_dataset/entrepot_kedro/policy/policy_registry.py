@@ -28,7 +28,7 @@ def active() -> PolicyBinding | None:
 
     Raises:
         PolicyError: it is invalid; the message has file and line.
-        InvalidArgument: the policy file does not exist.
+        InvalidArgument: the policy file does not exist, or the setting is no path.
     """
     key = _cache_key()
     cached = _cached
@@ -115,7 +115,17 @@ def _policy_path(key: _CacheKey) -> str | None:
 
     from entrepot_kedro.values.sessions import project_folder
 
-    text = os.fspath(setting)
+    try:
+        text = os.fspath(setting)
+    except TypeError:
+        text = setting
+    if not isinstance(text, str):
+        from entrepot.errors import InvalidArgument
+
+        raise InvalidArgument(
+            f"{POLICY_VARIABLE} in settings.py must be the path of a policy file, or off, "
+            f"not {setting!r} ({type(setting).__name__})"
+        )
     return text if text.lower() in OFF else str(project_folder() / text)
 
 

@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ MAX_ENTRIES = 64
 MAX_AGE_SECONDS = 30 * 86400.0
 _IDENTITY_PARAMS = ("pipeline_names", "env", "runtime_params", "load_versions")
 _NODE_PARAMS = ("tags", "node_names", "from_nodes", "to_nodes", "from_inputs", "to_outputs", "namespaces")
+_REQUEST_TYPES: dict[str, type] = {
+    "pipeline_names": list,
+    "env": str,
+    "runtime_params": dict,
+    "load_versions": dict,
+    **dict.fromkeys(_NODE_PARAMS, list),
+}
+_reported: set[Path] = set()  # unreadable entries that this process has warned of; grows by one each, under the GIL
 
 
 def run_identity(run_params: dict[str, Any]) -> str:
@@ -128,8 +137,8 @@ class RunJournal:
         entry = self._newest_in(session)
         if entry is None:
             return None
-        request = entry.get("request")
-        if not isinstance(request, dict):
+        request: dict[str, Any] | None = entry["request"]
+        if request is None:
             raise InvalidArgument(
                 f"the run of session {session} had parameters that only Python can represent, so it cannot be asked "
                 "for again from outside: where it was run, run it again with only_missing_outputs=True"
@@ -215,6 +224,10 @@ class RunJournal:
         return entries
 
     def _prune(self) -> None:
+        for path in self._folder.glob("*.json"):
+            with suppress(OSError):  # removed meanwhile
+                if time.time() - path.stat().st_mtime > MAX_AGE_SECONDS and _read_entry(path) is None:
+                    path.unlink()
         for number, entry in enumerate(self._entries()):
             is_old = number >= MAX_ENTRIES or time.time() - _begun(entry) > MAX_AGE_SECONDS
             if is_old and not _is_alive(str(entry.get("process", ""))):
@@ -251,11 +264,45 @@ def _install_new(temporary_path: Path, path: Path) -> None:
 
 
 def _read_entry(path: Path) -> dict[str, Any] | None:
+    """Return an entry; None: there is none, or it is unreadable, which is logged once."""
     try:
         entry = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) and entry.get("v") == FORMAT_VERSION else None
+    except FileNotFoundError:
+        return None  # its run has just ended
+    except (OSError, ValueError, RecursionError) as error:
+        reason = str(error)
+    else:
+        reason = _damage(entry)
+        if not reason:
+            readable: dict[str, Any] = entry
+            return readable
+    if path not in _reported:
+        _reported.add(path)
+        logger.warning("Entrepot: ignoring the run of journal entry %s, which is not readable: %s", path, reason)
+    return None
+
+
+def _damage(entry: Any) -> str:
+    """Return what is wrong with an entry, as somebody else may have changed it; empty: nothing."""
+    if not isinstance(entry, dict):
+        return f"it is a {type(entry).__name__}, not a mapping"
+    if entry.get("v") != FORMAT_VERSION:
+        return f"it has format {entry.get('v')!r}, and this version of Entrepot reads {FORMAT_VERSION}"
+    texts = ("run", "session", "identity", "process")
+    if wrong := [name for name in texts if not isinstance(entry.get(name), str)]:
+        return f"{wrong[0]} is {entry.get(wrong[0])!r}, not text"
+    request = entry.get("request")
+    if request is None:
+        return ""
+    if not isinstance(request, dict):
+        return f"request is a {type(request).__name__}, not a mapping"
+    for name, value in request.items():
+        kinds = _REQUEST_TYPES.get(name)
+        if kinds is None or not isinstance(value, kinds):
+            return f"request has {name} {value!r}"
+        if kinds is list and not all(isinstance(each, str) for each in value):
+            return f"{name} of request has {value!r}, not names"
+    return ""
 
 
 def _begun(entry: Mapping[str, Any]) -> float:

@@ -25,7 +25,7 @@ class TableArguments:
     """
 
     form: str | None = None
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str | int, ...] | None = None
 
     def describe(self) -> dict[str, Any] | None:
         """Return them as a catalog has them; None: none."""
@@ -69,7 +69,8 @@ def parse_table_arguments(
         setting: its value; None: it is not set.
 
     Raises:
-        InvalidArgument: an argument or form that does not exist, or ``columns`` that are not a list of names.
+        InvalidArgument: an argument or form that does not exist, or ``columns`` that are not a list of names or
+            integer labels.
     """
     if setting is None:
         return TableArguments()
@@ -84,6 +85,10 @@ def parse_table_arguments(
         raise InvalidArgument(f"{argument}: as must be one of {', '.join(forms)}, not {form!r}")
     if columns is None:
         return TableArguments(form)
-    if isinstance(columns, str) or not isinstance(columns, Sequence) or not all(isinstance(c, str) for c in columns):
-        raise InvalidArgument(f"{argument}: columns must be a list of names, not {columns!r}")
+    if (
+        isinstance(columns, str)
+        or not isinstance(columns, Sequence)
+        or not all(isinstance(label, str) or type(label) is int for label in columns)
+    ):
+        raise InvalidArgument(f"{argument}: columns must be a list of names or of integer labels, not {columns!r}")
     return TableArguments(form, tuple(columns))

@@ -97,7 +97,8 @@ std::string ClientTable::describe(std::uint32_t client) const {
   const ClientState* state = find(client);
   if (state == nullptr) return concat("client ", client, " (gone)");
   return concat("client ", client, " (", state->identity.label.empty() ? "no label" : state->identity.label,
-                ", process ", state->identity.pid, state->connected ? ")" : ", not connected)");
+                state->identity.pid == 0 ? ", unknown process" : concat(", process ", state->identity.pid),
+                state->connected ? ")" : ", not connected)");
 }
 
 std::size_t ClientTable::connected() const {

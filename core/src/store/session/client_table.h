@@ -22,7 +22,7 @@
 namespace entrepot {
 
 struct ClientIdentity {
-  std::uint32_t pid = 0;
+  std::uint32_t pid = 0;  // 0: unknown, as in another PID namespace, or while a forked child has not sent it
   std::uint32_t uid = 0;
   std::uint32_t pin_capacity = 0;  // 0: unknown
   std::string label;
