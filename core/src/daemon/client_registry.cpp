@@ -160,9 +160,9 @@ Status ClientRegistry::watch_liveness(std::uint32_t client) {
 }
 
 void ClientRegistry::note_process(std::uint32_t client) {
-  ClientState* state = store_.clients().find(client);
+  const ClientState* state = store_.clients().find(client);
   if (state != nullptr && state->identity.pid == 0) {
-    state->identity.pid = os::sender_of_next(link_.fd(liveness_tag(client)));
+    store_.set_client_process(client, os::sender_of_next(link_.fd(liveness_tag(client))));
   }
   // What it has sent stays there, for the daemon that takes over.
   if (const Status changed = liveness_[client].change(Interest::kHangup); !changed.is_ok()) {

@@ -69,6 +69,10 @@ void Store::publish_client(std::uint32_t client, std::uint64_t token, const Clie
   clients_.publish(client, token, identity, clock_->unix_ns());
 }
 
+void Store::set_client_process(std::uint32_t client, std::uint32_t pid) {
+  if (ClientState* state = clients_.find(client); state != nullptr) state->identity.pid = pid;
+}
+
 Status Store::reconnect(std::uint32_t client, std::uint64_t token, const std::vector<ReportedLease>* leases) {
   ClientState* state = clients_.find(client);
   if (state == nullptr || state->token != token || token == 0) {

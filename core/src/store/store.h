@@ -61,6 +61,8 @@ class Store {
   }
   void abandon_client(std::uint32_t client) { clients_.abandon(client); }
   void publish_client(std::uint32_t client, std::uint64_t token, const ClientIdentity& identity);
+  // Once the process of a forked child is known; for reports.
+  void set_client_process(std::uint32_t client, std::uint32_t pid);
   [[nodiscard]] PinScanner& pins() { return pins_; }
   // kStoreFull if the maximum number of clients, or of forked ones, for a store of this size is reached.
   [[nodiscard]] Status check_client_limit(bool forked) const { return admission_.check_client_limit(forked); }
