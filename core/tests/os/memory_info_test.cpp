@@ -31,7 +31,7 @@ TEST(MemoryInfo, NoCgroupMeansNoLimit) {
   EXPECT_EQ(info.total, 1000 * kMiB);
   EXPECT_EQ(info.headroom(), 600 * kMiB);
   EXPECT_FALSE(info.cgroup_limit.has_value());
-  EXPECT_EQ(info.describe_headroom(), "the machine has 600.0 MiB left of 1000.0 MiB");
+  EXPECT_EQ(info.describe_headroom(), "the machine has 600 MiB left of 1000 MiB");
 }
 
 TEST(MemoryInfo, VersionTwoTakesTheTightestParent) {
@@ -49,7 +49,7 @@ TEST(MemoryInfo, VersionTwoTakesTheTightestParent) {
   EXPECT_EQ(info.cgroup_usage, 200 * kMiB);  // reclaimable cache does not count as usage
   EXPECT_EQ(info.headroom(), 300 * kMiB);
   EXPECT_EQ(info.ceiling(), 500 * kMiB);
-  EXPECT_EQ(info.describe_headroom(), "the daemon's control group has 300.0 MiB left of 500.0 MiB");
+  EXPECT_EQ(info.describe_headroom(), "the daemon's control group has 300 MiB left of 500 MiB");
 }
 
 TEST(MemoryInfo, VersionOne) {
