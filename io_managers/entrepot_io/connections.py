@@ -208,6 +208,26 @@ def _held_session(current: Store, address: str | None, scope: str, session: str)
     return held
 
 
+def move_durable_tier(store: Store) -> None:
+    """Make a durable session durable where the settings say now, if they say so; its driver is not loaded.
+
+    Otherwise it would stay where it was declared at first, which may have been a mistake.
+
+    Args:
+        store: the session.
+
+    Raises:
+        InvalidArgument: a malformed setting.
+    """
+    from entrepot._daemon.settings import resolve
+    from entrepot._store.access import redeclare
+    from entrepot.durable import requested_durable
+
+    settings = resolve()
+    requested = requested_durable(None, settings.durable, settings.durable_mode)
+    redeclare(store._session, requested)  # pyright: ignore[reportPrivateUsage]
+
+
 def unshared_store(address: str | None, scope: str, session: str, *, durable: bool = True) -> Store:
     """A session of a scope, in a ``Store`` of its own, which is not cached; the scope's own session is not opened.
 
@@ -241,6 +261,20 @@ def _connect(
         pickled_classes=pickle_rule[1],
         object_strings=object_strings,
     )
+
+
+def listener_of(address: str | None) -> str:
+    """The path of the socket that a store listens on, the same for all addresses of a store.
+
+    Args:
+        address: as for :func:`scope_store`.
+
+    Raises:
+        InvalidArgument: a malformed setting.
+    """
+    from entrepot._daemon.settings import resolve, socket_path
+
+    return os.path.realpath(socket_path(resolve(address).address))
 
 
 def is_store_running(address: str | None) -> bool:

@@ -6,6 +6,7 @@ stored value              what its reader gets
 Arrow, Polars, bytes      a view, which cannot be modified in place anyway
 pandas frames and series  a read-only view that pandas' copy-on-write takes for shared: it copies a block of columns
                           before the first write to it. Stored again unmodified, it shares its bytes with the original.
+arrays in cells of these  copies: pandas does not know of them (an object column of arrays, ``attrs``)
 anything else             a private mapping (``copy="on_write"``): the kernel copies the pages that are written to
 ========================  ==========================================================================================
 
@@ -16,10 +17,14 @@ later one changes it, which is tried once per process), its values are read as a
 
 from __future__ import annotations
 
+import copy
+import datetime as dt
 import sys
 import weakref
+from decimal import Decimal
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 from entrepot import Store, raw_objects
 from entrepot.codec import CopyMode
@@ -28,6 +33,9 @@ from entrepot.ids import ObjectID
 
 _UNMODIFIABLE = ("arrow.", "polars.", "python.bytes")
 _PANDAS = ("pandas.DataFrame", "pandas.Series")
+_UNMODIFIABLE_OBJECTS = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, Decimal, UUID}
+)
 
 
 def copy_mode_of(store: Store, oid: ObjectID) -> CopyMode:
@@ -55,12 +63,31 @@ def protect(value: Any) -> None:
     pandas = sys.modules.get("pandas")
     if pandas is not None and type(value) in (pandas.DataFrame, pandas.Series) and _pandas_copies_shared_blocks():
         _share_blocks(value)
+        _own_objects(value)
 
 
 def _share_blocks(value: Any) -> None:
     shared = _shared_block()
     for block in value._mgr.blocks:
         block.refs.referenced_blocks.append(weakref.ref(shared))
+
+
+def _own_objects(value: Any) -> None:
+    """Replace objects in a frame's or series' cells and ``attrs`` that may lie in the store by copies.
+
+    The containers of these objects were made for this reader, so they can be changed in place.
+    """
+    memo: dict[int, Any] = {}  # what occurs twice is copied once
+    for block in value._mgr.blocks:
+        if block.values.dtype != object:
+            continue
+        cells = block.values
+        if not _UNMODIFIABLE_OBJECTS.issuperset(map(type, cells.flat)):
+            for position, cell in enumerate(cells.flat):
+                if type(cell) not in _UNMODIFIABLE_OBJECTS:
+                    cells.flat[position] = copy.deepcopy(cell, memo)
+    for key, attribute in value.attrs.items():
+        value.attrs[key] = copy.deepcopy(attribute, memo)
 
 
 @cache

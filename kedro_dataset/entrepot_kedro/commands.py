@@ -85,7 +85,8 @@ def gc(metadata: Any, older_than: float, dry_run: bool) -> None:
             return
         store = _project_store(metadata)
         before = (time.time() - older_than) * NANOSECONDS
-        sessions = {name: last_used for name, last_used in _ended_sessions(store).items() if last_used <= before}
+        ended = _ended_sessions(store, metadata)
+        sessions = {name: last_used for name, last_used in ended.items() if last_used <= before}
         if not sessions:
             click.echo("nothing to remove")
         for session, last_used in sessions.items():
@@ -106,7 +107,7 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
     with _errors():
         _check_store_is_running()
         store = _project_store(metadata)
-        source = store.session(_chosen(store, session))
+        source = store.session(_chosen(store, metadata, session))
         what = source if dataset is None else _object_of(source, dataset)
         report = source.save(what, url)
         objects = count_of(report.objects, "object")
@@ -135,9 +136,12 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
     with _errors():
         _check_store_is_running()
         store = _project_store(metadata)
-        chosen = _chosen(store, session)
+        chosen = _chosen(store, metadata, session)
         request = _request_of(store, chosen, {"pipeline_names": [pipeline] if pipeline else None, "env": env})
         start_nodes = _journal(store).start_nodes(chosen)
+        if renamed := _unknown_nodes(start_nodes):
+            click.echo(f"the project has no node {', '.join(renamed)} any more, with which the failed run was to go on")
+            start_nodes = []
         held = unshared_store(store.address, store.scope, chosen, durable=False)  # from now on, it is in use
     if start_nodes:
         click.echo(f"going on in session {chosen}, from {', '.join(start_nodes)} on")
@@ -230,6 +234,14 @@ def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str
     return request
 
 
+def _unknown_nodes(names: list[str]) -> list[str]:
+    """Those of the nodes that none of the project's pipelines has."""
+    from kedro.framework.project import pipelines
+
+    present = {node.name for pipeline in pipelines.values() for node in pipeline.nodes} if names else set[str]()
+    return [name for name in names if name not in present]
+
+
 def _object_of(store: Store, dataset: str) -> ObjectID:
     """The object of a dataset in a session, by its name in the catalog.
 
@@ -277,24 +289,44 @@ def _state(session: str, unused: Container[str]) -> str:
     return "ended" if _is_run(session) else "named, not in use"
 
 
-def _ended_sessions(store: Store) -> dict[str, int]:
+def _ended_sessions(store: Store, metadata: Any) -> dict[str, int]:
     """Sessions of this project's runs that no process has open, with the time of their last use (as
     ``time.time_ns()``); the last one first."""
     from entrepot.garbage import unused_sessions
 
-    ended = {name: used for name, used in unused_sessions(store, store.scope).items() if _is_run(name)}
+    ended = {
+        name: used
+        for name, used in unused_sessions(store, store.scope).items()
+        if _is_run(name) and not _other_project(store, metadata, name)
+    }
     return dict(sorted(ended.items(), key=lambda item: -item[1]))
 
 
-def _chosen(store: Store, session: str | None) -> str:
-    """The name of the session that a command works on."""
-    from entrepot.errors import ObjectNotFound
+def _other_project(store: Store, metadata: Any, session: str) -> str:
+    """The folder of the project whose run a session is, if it is another one with the same scope; else empty."""
+    project = _journal(store).project_of(session)
+    return "" if project is None or project == str(Path(metadata.project_path).resolve()) else project
+
+
+def _chosen(store: Store, metadata: Any, session: str | None) -> str:
+    """The name of the session that a command works on.
+
+    Raises:
+        ObjectNotFound: there is none, or none of this name.
+        InvalidArgument: it is that of another project, with the same scope.
+    """
+    from entrepot.errors import InvalidArgument, ObjectNotFound
 
     if session is not None:
         if session not in {info.session for info in store.sessions() if info.scope == store.scope}:
             raise ObjectNotFound(f"there is no session {session!r} of this project: see kedro entrepot status")
+        if other := _other_project(store, metadata, session):
+            raise InvalidArgument(
+                f"session {session!r} is that of a run of the project in {other}, which has the same scope, "
+                f"{store.scope!r}: use the command there"
+            )
         return session
-    for name in _ended_sessions(store):
+    for name in _ended_sessions(store, metadata):
         return name
     running = [info.session for info in store.sessions() if info.scope == store.scope and _is_run(info.session)]
     if running:

@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError
-from entrepot_io.connections import check_durable_folder, unshared_store
+from entrepot_io.connections import check_durable_folder, move_durable_tier, unshared_store
 from entrepot_io.sessions import SCOPE_SESSION
 
 from entrepot_kedro.stored_datasets import one_per_session, stored_datasets
@@ -50,6 +50,7 @@ def hold(run_id: str, pipeline: Pipeline, catalog: Any) -> None:
                 # Without the durable tier: its driver may not be used in processes that are forked once it is loaded.
                 store = unshared_store(dataset.address, dataset.scope, name, durable=False)
                 opened.append(store)
+                move_durable_tier(store)
                 instances[dataset.address, name] = store.instance_id
     except EntrepotError:
         _close(opened)

@@ -161,9 +161,13 @@ class EntrepotHooks:
             held_sessions.hold(str(run_params["run_id"]), pipeline, catalog)
 
     @hook_impl
-    def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
+    def after_pipeline_run(
+        self, run_params: dict[str, Any], run_result: dict[str, Any], pipeline: Pipeline, catalog: Any
+    ) -> None:
         """Finish a successful run."""
         run_params = active_runs.end(run_params, catalog)
+        if run_params.get("only_missing_outputs") and (continued_runs := _loaded_continued_runs()) is not None:
+            continued_runs.add_earlier_outputs(run_result, pipeline, catalog)
         binding = policy_registry.active()
         # A run that has skipped the nodes that read `x@polars` returns `x@pandas`, which ends with its session then.
         if not run_params.get("only_missing_outputs") and any("@" in name for name in pipeline.datasets()):

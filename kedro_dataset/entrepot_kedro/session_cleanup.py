@@ -17,7 +17,7 @@ import shlex
 import threading
 import time
 import weakref
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,24 +162,38 @@ def nodes_to_run(
             return name in existing or (bool(readers) and rerun_names.isdisjoint(readers))
         return name in saved or maker in succeeded
 
+    def missing_makers(inputs: Iterable[str]) -> set[str]:
+        return {
+            makers[name].name
+            for name in inputs
+            if name in makers and not _is_persistent(name, catalog, run_datasets, existing)
+        }
+
     for node in reversed(pipeline.nodes):  # readers come before the makers of their inputs
         if (not node.outputs and node.name not in succeeded) or not all(
             is_available(name, node.name) for name in node.outputs
         ):
             rerun_names.add(node.name)
-    for node in reversed(pipeline.nodes):
-        if node.name in rerun_names:
-            missing = [
-                name
-                for name in node.inputs
-                if name in makers and not _is_persistent(name, catalog, run_datasets, existing)
-            ]
-            rerun_names.update(makers[name].name for name in missing)
+    while True:
+        for node in reversed(pipeline.nodes):
+            if node.name in rerun_names:
+                rerun_names.update(missing_makers(node.inputs))
+        start_nodes = _first_of(pipeline, rerun_names)
+        # Kedro then runs all nodes after these, also those that are done and whose inputs were released.
+        further = missing_makers(pipeline.from_nodes(*start_nodes).inputs()) if start_nodes else set[str]()
+        if further <= rerun_names:
+            return start_nodes
+        rerun_names |= further
+
+
+def _first_of(pipeline: Pipeline, rerun_names: Container[str]) -> list[str]:
+    """Return those of the nodes to run that come after none of the others."""
+    makers = {name: node for node in pipeline.nodes for name in node.outputs}
     downstream: set[str] = set()
     start_nodes: list[str] = []
     for node in pipeline.nodes:
         parents = {makers[name].name for name in node.inputs if name in makers}
-        if parents & (rerun_names | downstream):
+        if any(parent in rerun_names or parent in downstream for parent in parents):
             downstream.add(node.name)
         elif node.name in rerun_names:
             start_nodes.append(node.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument
+from entrepot_io.connections import listener_of
 
 from entrepot_kedro.stored_datasets import stored_datasets
 from entrepot_kedro.values.transcoding import plain_name
@@ -22,10 +23,10 @@ def check_outputs(pipeline: Pipeline, catalog: Any) -> None:
         InvalidArgument: nodes write two datasets that are stored under the same name, in the same session.
     """
     outputs = pipeline.all_outputs()
-    writers: dict[tuple[str | None, str, str, str], set[str]] = {}
+    writers: dict[tuple[str, str, str, str], set[str]] = {}
     for catalog_name, dataset in stored_datasets(catalog, pipeline, pipeline).items():
         if catalog_name in outputs:
-            place = (dataset.address, dataset.scope, dataset.session.name, dataset.name)
+            place = (listener_of(dataset.address), dataset.scope, dataset.session.name, dataset.name)
             writers.setdefault(place, set()).add(plain_name(catalog_name))
     for (_, _, _, name), catalog_names in writers.items():
         if len(catalog_names) > 1:

@@ -52,6 +52,27 @@ def put(store: Store, value: Any) -> Any:
     return oid
 
 
+@pandas_3
+def test_objects_in_cells_and_attributes_are_the_readers_own(store: Store) -> None:
+    """pandas copies a block before it writes to it, but not the objects in its cells."""
+    shared = np.zeros(3)
+    table = pd.DataFrame(
+        {"n": [1, 2, 3], "object": [shared, shared, [np.ones(1000)]], "text": pd.Series(["a", None, "b"], dtype=object)}
+    )
+    table.attrs["weights"] = np.zeros(2000)
+    oid = put(store, table)
+    first, second = own(store, oid), own(store, oid)
+    first["object"].iloc[0][0] = 5
+    assert first["object"].iloc[1][0] == 5, "as the array was one"
+    first["object"].iloc[2][0][0] = 7
+    first.attrs["weights"][0] = 9
+    assert not second["object"].iloc[0].any()
+    assert second["object"].iloc[2][0][0] == 1
+    assert not second.attrs["weights"].any()
+    series = own(store, put(store, table["object"]))
+    series.iloc[0].sort()
+
+
 WRITES: dict[str, Callable[[pd.DataFrame], object]] = {
     "loc": lambda table: table.loc.__setitem__((0, "i"), 7),
     "iloc": lambda table: table.iloc.__setitem__((slice(None), 2), 0.5),

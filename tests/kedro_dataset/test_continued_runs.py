@@ -73,6 +73,45 @@ def test_only_missing_outputs_continues_a_failed_run(runner: Any) -> None:
     assert sessions() == []
 
 
+def test_a_continued_run_returns_what_the_failed_one_has_made() -> None:
+    """Or it would be gone with the session, and nobody would have got it."""
+    branches = job() + pipeline([node(step("e"), "y", "other", name="e")])
+    failing.add("e")
+    with pytest.raises(RuntimeError, match="told to fail in e"):
+        runs.run(branches, CATCH_ALL, runner=SequentialRunner())
+    made, failing_node = [*calls], failing.pop()
+    calls.clear()
+    outputs, _ = runs.run(branches, CATCH_ALL, only_missing_outputs=True)
+    assert outputs.keys() == {"result", "other"}
+    assert outputs["result"].load() == b"ababcd"
+    assert outputs["other"].load() == b"abe"
+    assert sorted(made + calls) == sorted(["a", "b", "c", "d", "e", failing_node])
+
+
+def test_a_project_does_not_continue_another_ones_run_in_the_same_scope() -> None:
+    failed_run("d", project_path="/projects/first")
+    runs.run(job(), CATCH_ALL, only_missing_outputs=True, project_path="/projects/second")
+    assert calls == ["a", "b", "c", "d"]
+    calls.clear()
+    runs.run(job(), CATCH_ALL, only_missing_outputs=True, project_path="/projects/first")
+    assert calls == ["d"]
+
+
+def test_the_durable_tier_of_a_continued_run_is_where_it_is_set_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("ENTREPOT_DURABLE", str(tmp_path / "first"))
+    failed_run("d")
+    before = sorted((tmp_path / "first").iterdir())
+    monkeypatch.setenv("ENTREPOT_DURABLE", str(tmp_path / "second"))
+    outputs, _ = runs.run(job(), CATCH_ALL, only_missing_outputs=True)
+    assert outputs["result"].load() == b"ababcd"
+    assert len(list((tmp_path / "second").glob("*/manifest.json"))) == 1, "of the result"
+    assert sorted((tmp_path / "first").iterdir()) == before
+
+
 def test_a_run_whose_datasets_still_exist_is_continued() -> None:
     """As in a notebook, which keeps the last traceback, and with it the run's catalog."""
     failing.add("d")

@@ -67,11 +67,15 @@ class Project:
     Args:
         folder: where it is made.
         address: of the store.
+
+    Attributes:
+        folder, address: these.
     """
 
     def __init__(self, folder: Path, address: str) -> None:
         write_project(folder, "resumed", FILES)
         self.folder = folder
+        self.address = address
         self._variables = {"ENTREPOT_ADDRESS": address}
 
     def execute(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -122,6 +126,34 @@ def test_resume_runs_the_pipeline_with_the_parameters_that_failed(project: Proje
     assert project.answer() == [30, 30]
     assert not (project.folder / "default").exists()
     assert "values" not in project.output("entrepot", "status")
+
+
+def test_a_node_that_was_renamed_since_is_not_asked_for(project: Project) -> None:
+    project.fail("--params", "rows=30")
+    nodes = project.folder / "src" / "resumed" / "pipeline_registry.py"
+    nodes.write_text(nodes.read_text().replace('name="add"', 'name="add_up"'))
+    resumed = project.output("entrepot", "resume")
+    assert "the project has no node add any more" in resumed
+    assert "outputs that exist are left as they are" in resumed
+    assert project.answer() == [30, 30]
+
+
+def test_commands_leave_alone_what_another_project_with_the_same_scope_has(project: Project, tmp_path: Path) -> None:
+    shared = {"ENTREPOT_SCOPE": "deployment"}
+    project.fail(**shared)
+    session = next(
+        word.removesuffix(":")
+        for word in project.output("entrepot", "status", **shared).split()
+        if word.startswith("kedro/")
+    )
+    (tmp_path / "other").mkdir()
+    other = Project(tmp_path / "other", project.address)
+    assert "no failed run of this project" in other.execute("entrepot", "resume", **shared).stdout
+    refused = other.execute("entrepot", "resume", "--session", session, **shared)
+    assert f"is that of a run of the project in {tmp_path.resolve()}," in " ".join(refused.stdout.split())
+    assert "nothing to remove" in other.output("entrepot", "gc", **shared)
+    project.output("entrepot", "resume", **shared)
+    assert project.answer() == [10, 10]
 
 
 def test_what_only_python_can_ask_for_is_not_resumed_as_something_else(project: Project) -> None:

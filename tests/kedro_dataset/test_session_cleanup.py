@@ -184,6 +184,23 @@ def test_resuming_names_the_first_nodes_only() -> None:
     session_cleanup.on_run_begin()
 
 
+def test_resuming_makes_released_inputs_of_nodes_that_come_after_the_first_ones() -> None:
+    """Kedro runs all nodes after those that it is told, also those that are done."""
+    branches = pipeline(
+        [
+            node(make, None, "left", name="left"),
+            node(make, None, "right", name="right"),
+            node(fail, ["left", "right"], "both", name="both"),
+            node(fail, ["left", "both"], "last", name="last"),
+        ]
+    )
+    session_cleanup.on_run_begin()
+    datasets = {name: EntrepotDataset(name=name, session="run") for name in ("left", "right", "both", "last")}
+    catalog = DataCatalog(dict(datasets))
+    datasets["both"].save(b"x")  # both inputs are gone: `left` was lost, `right` was released after its last reader
+    assert session_cleanup.nodes_to_run(branches, catalog, datasets) == ["left", "right"]
+
+
 def test_datasets_of_a_process_end_with_it(daemon: Any) -> None:
     code = """
 import entrepot_kedro, entrepot, os

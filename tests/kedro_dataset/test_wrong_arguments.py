@@ -75,6 +75,17 @@ def test_two_outputs_under_one_name_are_refused_before_they_are_made(in_scope_te
     assert made == []
 
 
+def test_a_name_in_one_store_under_two_addresses_is_one(
+    in_scope_tests: None, daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _, file = daemon.address.rpartition("/")
+    nodes = pipeline([node(lambda: 1, None, "north"), node(lambda: 2, None, "south")])
+    entry = {"type": "entrepot_kedro.EntrepotDataset", "name": "rates"}
+    for other in (daemon.address, f"{folder}/../{Path(folder).name}/{file}"):
+        with pytest.raises(InvalidArgument, match="north, south of this run are all stored as 'rates'"):
+            kedro_runs.run(nodes, {"north": entry, "south": entry | {"address": other}})
+
+
 def test_a_setting_that_is_wrong_is_named(in_scope_tests: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENTREPOT_COPY", "sometimes")
     with pytest.raises(InvalidArgument, match=r"not 'sometimes' \(set by ENTREPOT_COPY\)"):

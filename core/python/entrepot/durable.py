@@ -42,7 +42,7 @@ class Durable:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.url, str) or not self.url:
+        if not isinstance(self.url, str) or not self.url.strip():
             raise InvalidArgument(f"the location of a durable tier must be a URL or path, but got {self.url!r}")
         if self.mode not in MODES:
             raise InvalidArgument(f"a durable session's mode must be 'through' or 'behind', but got {self.mode!r}")

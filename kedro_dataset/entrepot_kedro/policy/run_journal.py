@@ -21,11 +21,13 @@ from entrepot_io.keys import shorten
 
 from entrepot_kedro.ended_runs import process_identity
 from entrepot_kedro.log import logger
+from entrepot_kedro.values.sessions import project_folder
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_ENTRIES = 64
 MAX_AGE_SECONDS = 30 * 86400.0
-_IDENTITY_PARAMS = ("pipeline_names", "env", "runtime_params", "load_versions")
+_REQUEST_PARAMS = ("pipeline_names", "env", "runtime_params", "load_versions")
+_IDENTITY_PARAMS = ("project_path", *_REQUEST_PARAMS)  # projects may share a scope
 _NODE_PARAMS = ("tags", "node_names", "from_nodes", "to_nodes", "from_inputs", "to_outputs", "namespaces")
 _REQUEST_TYPES: dict[str, type] = {
     "pipeline_names": list,
@@ -44,7 +46,7 @@ def run_identity(run_params: dict[str, Any]) -> str:
         run_params: run parameters, as Kedro passes them to hooks.
     """
     parameters = {name: run_params.get(name) or None for name in _IDENTITY_PARAMS}
-    text = json.dumps(parameters, sort_keys=True, default=repr)
+    text = json.dumps(_sorted(parameters))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -57,7 +59,7 @@ def run_request(run_params: Mapping[str, Any]) -> dict[str, Any] | None:
     Returns:
         None if one of them has values that JSON cannot represent, as a notebook may pass.
     """
-    request: dict[str, Any] = {name: value for name in _IDENTITY_PARAMS if (value := run_params.get(name))}
+    request: dict[str, Any] = {name: value for name in _REQUEST_PARAMS if (value := run_params.get(name))}
     request |= {name: list(value) for name in _NODE_PARAMS if (value := run_params.get(name))}
     return request if _is_plain(request) else None
 
@@ -92,6 +94,7 @@ class RunJournal:
             "request": request,
             "begun": time.time(),
             "process": process_identity(os.getpid()),
+            "project": str(project_folder().resolve()),
         }
         self._write_entry(run_id, entry, _install_new)
         self._prune()
@@ -127,6 +130,11 @@ class RunJournal:
         """Return the nodes with which the newest run in a session is to be continued; empty: it was killed."""
         nodes = (self._newest_in(session) or {}).get("start_nodes")
         return [str(node) for node in nodes] if isinstance(nodes, list) else []
+
+    def project_of(self, session: str) -> str | None:
+        """Return the folder of the project of the newest run in a session; None if the journal has no such run."""
+        entry = self._newest_in(session)
+        return None if entry is None else str(entry["project"])
 
     def request_of(self, session: str) -> dict[str, Any] | None:
         """Return what the newest run in a session was asked for; None if the journal has no such run.
@@ -266,6 +274,8 @@ def _install_new(temporary_path: Path, path: Path) -> None:
 def _read_entry(path: Path) -> dict[str, Any] | None:
     """Return an entry; None: there is none, or it is unreadable, which is logged once."""
     try:
+        if not path.is_file() and path.exists():
+            raise ValueError("it is not a regular file")
         entry = json.loads(path.read_text())
     except FileNotFoundError:
         return None  # its run has just ended
@@ -288,7 +298,7 @@ def _damage(entry: Any) -> str:
         return f"it is a {type(entry).__name__}, not a mapping"
     if entry.get("v") != FORMAT_VERSION:
         return f"it has format {entry.get('v')!r}, and this version of Entrepot reads {FORMAT_VERSION}"
-    texts = ("run", "session", "identity", "process")
+    texts = ("run", "session", "identity", "process", "project")
     if wrong := [name for name in texts if not isinstance(entry.get(name), str)]:
         return f"{wrong[0]} is {entry.get(wrong[0])!r}, not text"
     request = entry.get("request")
@@ -297,10 +307,10 @@ def _damage(entry: Any) -> str:
     if not isinstance(request, dict):
         return f"request is a {type(request).__name__}, not a mapping"
     for name, value in request.items():
-        kinds = _REQUEST_TYPES.get(name)
-        if kinds is None or not isinstance(value, kinds):
+        kind = _REQUEST_TYPES.get(name)
+        if kind is None or not isinstance(value, kind):
             return f"request has {name} {value!r}"
-        if kinds is list and not all(isinstance(each, str) for each in value):
+        if isinstance(value, list) and not all(isinstance(each, str) for each in value):
             return f"{name} of request has {value!r}, not names"
     return ""
 
@@ -309,6 +319,17 @@ def _begun(entry: Mapping[str, Any]) -> float:
     """Return when a run began, as ``time.time()``; 0: the entry does not say, as somebody else has changed it."""
     begun = entry.get("begun")
     return float(begun) if isinstance(begun, (int, float)) and math.isfinite(begun) else 0.0
+
+
+def _sorted(value: Any) -> Any:
+    """Return a value in a form that is the same for equal dictionaries, whatever types their keys have."""
+    if isinstance(value, Mapping):
+        return sorted(([repr(key), _sorted(each)] for key, each in value.items()), key=lambda pair: pair[0])
+    if isinstance(value, (set, frozenset)):
+        return sorted(repr(each) for each in value)
+    if isinstance(value, (list, tuple)):
+        return [_sorted(each) for each in value]
+    return repr(value)
 
 
 def _is_plain(value: Any) -> bool:

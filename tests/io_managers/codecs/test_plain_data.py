@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from entrepot.codec import unpack_tree
 from entrepot.errors import CorruptData, UnsupportedType
@@ -249,6 +250,43 @@ def test_equal_is_not_shared_and_is_written_as_ever(put: Any) -> None:
     back = stored.get()
     assert back[0] is not back[1]
     assert back[4] is not back[5]
+
+
+SIZES = pytest.mark.parametrize("size", [0, 3, 64, 5000], ids=["empty", "inline", "child", "large"])
+
+
+@SIZES
+@pytest.mark.parametrize("make", [np.zeros, bytearray], ids=["array", "bytearray"])
+def test_a_value_with_a_codec_of_its_own_that_occurs_again_comes_back_as_one(put: Any, make: Any, size: int) -> None:
+    shared, alone, container = make(size), make(size), [1, [2]]
+    for value in (
+        [shared, alone, shared],
+        {"layer": {"w": shared}, "params": (shared, alone)},
+        [shared, container, {"c": container, "s": shared}, alone],
+    ):
+        back = put(value).get(copy="on_write")
+        leaves, originals = list(own_leaves(back)), list(own_leaves(value))
+        assert len(leaves) == len(originals)
+        for leaf, original in zip(leaves, originals, strict=True):
+            assert type(leaf) is type(original)
+            assert len(leaf) == size
+            assert [leaf is other for other in leaves] == [original is other for other in originals]
+
+
+def own_leaves(value: Any) -> Iterator[Any]:
+    """The arrays and byte arrays in a value."""
+    if isinstance(value, (np.ndarray, bytearray)):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from own_leaves(each)
+
+
+def test_values_that_cannot_be_modified_are_written_once_if_they_occur_again(put: Any) -> None:
+    scalar = np.float64(1.5)
+    stored = put([scalar] * 1000)
+    assert len(unpack_tree(stored.tree).children) == 1
+    assert stored.get() == [1.5] * 1000
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -7,7 +7,8 @@ array, a table) becomes a child node, and a tag in the document marks its place.
 msgpack alone is not exact: it has no tuple, no set, no complex number, and no integer beyond 64 bits. Those are encoded
 as *tags* (msgpack extension types). A container's tag is the first element of an array that holds its items, so that
 writing and reading need no nested document. A list, dictionary or set that occurs again is also encoded as a tag: the
-position of its first occurrence in the order in which containers end. Decoding then yields one shared container.
+position of its first occurrence in the order in which containers end. Decoding then yields one shared container. A
+value with a codec of its own, such as an array, that occurs again is a child node, however small, and decoded once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from decimal import Decimal
 from typing import Any
 
@@ -97,6 +98,18 @@ class _SharedContainerFound(Exception):
     """A container occurs twice: the document must be rewritten with container positions."""
 
 
+class _SharedChildrenFound(Exception):
+    """Values that would be written into the document occur twice: it must be rewritten with them as child nodes.
+
+    Attributes:
+        ids: their ids.
+    """
+
+    def __init__(self, ids: set[int]) -> None:
+        super().__init__()
+        self.ids = ids
+
+
 class _DataWriter:
     """Converts one nest of plain containers into a form that msgpack writes exactly. Single use.
 
@@ -104,7 +117,7 @@ class _DataWriter:
     the items' types runs at C speed, so large plain data costs nanoseconds per item.
     """
 
-    def __init__(self, encoder: Encoder, shared: bool = False) -> None:
+    def __init__(self, encoder: Encoder, shared: bool = False, shared_children: Set[int] = frozenset()) -> None:
         self.children: list[Node] = []
         self.has_container_tags = False
         self.has_shared = shared
@@ -114,6 +127,9 @@ class _DataWriter:
         self._positions: dict[int, int] | None = {} if shared else None
         self._ended_count = 0  # containers ended so far, if containers are shared
         self._child_tags: dict[int, Any] = {}  # id of a value with its own codec -> its tag
+        self._shared_children = shared_children  # ids of values that are child nodes because they occur twice
+        self._inline_ids: set[int] = set()  # ids of values written into the document, which a reader may modify
+        self._repeated_ids: set[int] = set()  # those of them that occur again
         self._open_ids: set[int] = set()  # ids of the containers being written; meeting one of them again is a cycle
         self._visited_ids: set[int] = set()
         self._repeated_visits = 0
@@ -132,6 +148,10 @@ class _DataWriter:
             return self._container(value, kind)
         if kind in _LEAF_TAGS and not (kind is bytearray and len(value) > INLINE_BYTES):
             zone = getattr(value, "tzinfo", None)
+            if kind is bytearray:
+                if id(value) in self._shared_children:
+                    return self._child(value)
+                self._note_inline(value)
             if zone is None or zone is dt.timezone.utc or not self._encoder.allow_pickle:
                 tag, pack = _LEAF_TAGS[kind]
                 return msgpack.ExtType(tag, pack(value))
@@ -212,14 +232,27 @@ class _DataWriter:
         inlined = encoder.inlined
         node = encoder.encode(value)
         in_tree = getattr(codec, "in_tree", False) and len(self.children) < MAX_IN_TREE
+        in_tree = in_tree or id(value) in self._shared_children
         if node.buffers or node.children or in_tree:
             tag = msgpack.ExtType(_CHILD, struct.pack("<I", len(self.children)))
             self.children.append(node)
             self._child_tags[id(value)] = tag
         else:
             encoder.inlined = inlined  # counted with the document instead
+            self._note_inline(value)
             tag = msgpack.ExtType(_INLINE_CHILD, pack_tree(node))
         return tag
+
+    def _note_inline(self, value: Any) -> None:
+        (self._repeated_ids if id(value) in self._inline_ids else self._inline_ids).add(id(value))
+
+    def check_children(self) -> None:
+        """
+        Raises:
+            _SharedChildrenFound: values that a reader would get as several occur several times.
+        """
+        if self._repeated_ids:
+            raise _SharedChildrenFound(self._repeated_ids)
 
 
 _TUPLE_TAG = msgpack.ExtType(_TUPLE, b"")
@@ -304,15 +337,20 @@ class DataCodec(Codec):
     version = 2
 
     def encode(self, value: Any, encoder: Encoder) -> Node:
-        writer = _DataWriter(encoder)
         mark = encoder._mark()  # pyright: ignore[reportPrivateUsage]
         try:
-            try:
-                tree = writer.write(value)
-            except _SharedContainerFound:
+            shared, shared_children = False, set[int]()
+            while True:  # at most three times
+                writer = _DataWriter(encoder, shared, shared_children)
+                try:
+                    tree = writer.write(value)
+                    writer.check_children()
+                    break
+                except _SharedContainerFound:
+                    shared = True
+                except _SharedChildrenFound as found:
+                    shared_children = found.ids
                 encoder._rewind(mark)  # pyright: ignore[reportPrivateUsage]
-                writer = _DataWriter(encoder, shared=True)
-                tree = writer.write(value)
         except RecursionError as error:
             raise UnsupportedType("the value is nested too deeply for this stack: flatten it") from error
         flags = (_HAS_CONTAINER_TAGS if writer.has_container_tags else 0) | (_HAS_SHARED if writer.has_shared else 0)

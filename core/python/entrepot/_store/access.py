@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from entrepot._client.session import Session
@@ -39,6 +40,22 @@ def access_to(
     if recorded is None and durable_config(session.client, session.scope, session.name) != durable:
         if requested is not None:  # what is inherited was checked when it was declared
             backend.check()  # all later processes would fail, too
-        oid = ObjectID.derive(session.scope, session.name, DECLARATION_KEY)
-        direct.put_item(None, to_item(session, durable.to_bytes(), oid, False, DECLARATION_KEY, True))
+        _declare(direct, session, durable)
     return DurableObjects(direct, durable, backend)
+
+
+def redeclare(session: Session, requested: Durable | None) -> None:
+    """Record a durable session's new place, for all processes that open it from now on; its driver is not loaded.
+
+    Args:
+        session: the session; if it is not durable, it stays so.
+        requested: the new declaration; None: none.
+    """
+    recorded = durable_config(session.client, session.scope, session.name)
+    if requested is not None and recorded is not None and recorded.url != requested.url:
+        _declare(DirectObjects(session), session, replace(requested, match=recorded.match))
+
+
+def _declare(direct: DirectObjects, session: Session, durable: Durable) -> None:
+    oid = ObjectID.derive(session.scope, session.name, DECLARATION_KEY)
+    direct.put_item(None, to_item(session, durable.to_bytes(), oid, False, DECLARATION_KEY, True))
