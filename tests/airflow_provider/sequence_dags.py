@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -108,7 +107,6 @@ with DAG("sequences", schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz
     def gather(parts: Any, doubled: Any, pairs: Any, joined: Any, gaps: Any) -> None:
         READ["class"] = type(parts).__name__
         READ["iterated"] = count_requests(lambda: firsts(parts))
-        READ["threads"] = [thread.name for thread in threading.enumerate() if thread.name == read_ahead.THREAD]
         READ["again"] = count_requests(lambda: firsts(parts))
         READ["reversed"] = count_requests(lambda: firsts(reversed(new_sequence(parts))))
         READ["first"] = count_requests(lambda: int(new_sequence(parts)[0][0]))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,10 +74,6 @@ def test_batches_grow_to_a_limit(read: Any) -> None:
     assert of_items(requests) == [part(5, 6), part(3, 5), part(1, 3), part(0, 1)]
 
 
-def test_no_thread_is_left_that_a_fork_would_not_copy(read: Any) -> None:
-    assert read["threads"] == []
-
-
 def test_mapped_zipped_and_joined_sequences(read: Any) -> None:
     doubled, requests = read["mapped"]
     assert doubled == [2 * value for value in range(INSTANCES)]
@@ -104,30 +97,6 @@ def test_instances_that_returned_nothing_are_left_out_as_by_airflow(read: Any) -
 
 def test_an_instance_that_ran_again_meanwhile_is_read_anew(read: Any) -> None:
     assert read["changed"] == [0, 1, 2, 33, "plain", 5]
-
-
-def test_codecs_are_imported_while_the_first_batch_is_on_its_way(tmp_path: Path) -> None:
-    script = """
-import sys, threading
-import numpy
-from entrepot_airflow.values import read_ahead
-
-def codecs():
-    return {name.rpartition(".")[2] for name in sys.modules if name.startswith("entrepot_io.codecs.")}
-
-with read_ahead._importing_codecs(False):
-    pass
-assert "numpy_arrays" not in codecs(), codecs()
-with read_ahead._importing_codecs(True):
-    pass
-assert "numpy_arrays" in codecs(), codecs()
-assert read_ahead.THREAD not in {thread.name for thread in threading.enumerate()}
-"""
-    environment = os.environ | {"AIRFLOW_HOME": str(tmp_path)}
-    result = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
 
 
 REFERENCE = {"entrepot": 1}

@@ -15,12 +15,10 @@ any error is ignored, and the item is requested again: what fails then is the ta
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from entrepot.codec import default_registry
 from entrepot.errors import EntrepotError
 from entrepot_io.connections import hold_session
 from entrepot_io.plain_log import plain_logger
@@ -44,7 +42,6 @@ MORE_REFERENCES = 1024  # the most that are requested at once; each batch is twi
 PLAIN_ENTRIES = 16  # entries requested at once after an entry that has the value itself, of any size
 VALUES_AHEAD = 16
 BYTES_AHEAD = 256 << 20
-THREAD = "entrepot-codecs"  # imports codecs while a task waits for its first batch
 
 
 class ReadAheadSequence(LazyXComSequence[Any]):
@@ -93,13 +90,11 @@ class ReadAheadSequence(LazyXComSequence[Any]):
             return super().__getitem__(key)
 
     def _request_batch(self, key: int, step: int) -> tuple[int, list[Any], int] | None:
-        former = self._batch
-        size = _batch_size(former, key, step)
+        size = _batch_size(self._batch, key, step)
         start = key if step > 0 else max(0, key - size + 1)
         stop = key + size if step > 0 else key + 1
         try:
-            with _importing_codecs(former is None):
-                entries = stored_entries(self, start, stop)
+            entries = stored_entries(self, start, stop)
         except Exception as error:  # of Airflow, httpx, pydantic: whatever it is, single requests may still succeed
             log.warning("Entrepot: cannot request the results of mapped tasks in batches: %s", error)
             self._single = True
@@ -151,23 +146,6 @@ def _batch_size(former: tuple[int, list[Any], int] | None, key: int, step: int) 
     if goes_on and asked >= REFERENCES and all(map(is_reference, entries)):
         return min(2 * asked, MORE_REFERENCES)
     return REFERENCES
-
-
-@contextmanager
-def _importing_codecs(first: bool) -> Iterator[None]:
-    """Import, while this process waits for its first batch, what the values in it will probably need: 10 ms.
-
-    The thread has ended when the block ends: a task may fork.
-    """
-    if not first:
-        yield
-        return
-    thread = threading.Thread(target=default_registry().import_loaded, name=THREAD)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
 
 
 def _covers(batch: tuple[int, list[Any], int] | None, key: int) -> bool:
