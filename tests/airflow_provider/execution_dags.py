@@ -39,8 +39,10 @@ with DAG("surrounded", schedule=None, start_date=START) as surrounded:
     def remove(values: Any) -> None:
         READ["teardown"] = int(values.sum())
 
-    provided = provide()
-    provided >> break_off(provided) >> remove(provided)
+    provided: Any = provide()
+    work: Any = break_off(provided)
+    provided.set_downstream(work)
+    work.set_downstream(remove(provided))
 
 
 with DAG("dated", schedule=None, start_date=START) as dated:
@@ -56,7 +58,8 @@ with DAG("dated", schedule=None, start_date=START) as dated:
     def number() -> Any:
         return np.full(5000, READ["round"])
 
-    pull_earlier() >> number()
+    pulled: Any = pull_earlier()
+    pulled.set_downstream(number())
 
 
 with DAG("asynchronous", schedule=None, start_date=START) as asynchronous:
