@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from entrepot.errors import InvalidReference, ObjectLost, StoreUnavailable, VersionMismatch
+from entrepot.errors import InvalidReference, ObjectLost, StoreFull, StoreUnavailable, VersionMismatch
 from entrepot_airflow.get_provider_info import get_provider_info
 from entrepot_io.connections import close_all, scope_store
 from entrepot_io.reference import Reference
@@ -216,6 +216,19 @@ def test_a_stopped_store_is_an_error(backend: Any, daemon: Any) -> None:
     with pytest.raises(StoreUnavailable):
         database_entry(backend, np.arange(1000))
     assert database_entry(backend, 3) == 3  # values kept in the database need no store
+
+
+def test_a_full_store_is_an_error_that_costs_no_other_value(
+    new_daemon: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENTREPOT_ADDRESS", new_daemon("64MiB").address)
+    from entrepot_airflow import EntrepotXComBackend
+
+    entry = database_entry(EntrepotXComBackend, np.arange(1000))
+    with pytest.raises(StoreFull):
+        database_entry(EntrepotXComBackend, np.zeros(128 << 20, np.uint8), task_id="large")
+    assert len(read(EntrepotXComBackend, entry)) == 1000
+    assert len(read(EntrepotXComBackend, database_entry(EntrepotXComBackend, np.arange(2000), task_id="next"))) == 2000
 
 
 def test_purge_drops_the_object(backend: Any) -> None:

@@ -1,12 +1,13 @@
 """Reading the results of mapped tasks in order: entries are requested in batches, and values loaded ahead.
 
-Airflow makes a request for each item, which takes far longer than getting a value from the store. Here, the second of
-two successive items causes a batch of entries to be requested. Values are still read one at a time, so that sequences
-may be larger than memory; the next few are loaded from disk or from other hosts meanwhile.
+Airflow makes a request for each item, which takes far longer than getting a value from the store. Here, an iteration
+begins with a request for a batch of entries, and so does the second of two successive items that are read by index: who
+reads the first of 10,000 by its index pays for no other. Later batches are larger. Values are still read one at a time,
+so that sequences may be larger than memory; the next few are loaded from disk or from other hosts meanwhile.
 
     (nothing known) --item i--> (i was read) --i+1 or i-1--> (entries of a batch) --outside of it--> the next batch
-                                                              |  entry is out of date, or a value is lost
-                                                              `--> the item is read as Airflow does, on its own
+          |                                                   ^  |  entry is out of date, or a value is lost
+          `--iter() or reversed()-----------------------------'  `--> the item is read as Airflow does, on its own
 
 A batch's entries may be out of date when they are used, for an instance may run again while its results are read. So
 any error is ignored, and the item is requested again: what fails then is the task's error.
@@ -14,6 +15,7 @@ any error is ignored, and the item is requested again: what fails then is the ta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
     from entrepot import Store
 
 log = plain_logger(__name__)
-REFERENCES = 128  # entries requested at once; a reference has less than 2 KB
-PLAIN_ENTRIES = 16  # the same, after an entry that has the value itself, of any size
+REFERENCES = 128  # entries requested at first; a reference has less than 2 KB
+MORE_REFERENCES = 1024  # the most that are requested at once; each batch is twice as large as the one before
+PLAIN_ENTRIES = 16  # entries requested at once after an entry that has the value itself, of any size
 VALUES_AHEAD = 16
 BYTES_AHEAD = 256 << 20
 
@@ -48,8 +51,16 @@ class ReadAheadSequence(LazyXComSequence[Any]):
     _batch: tuple[int, list[Any], int] | None = None  # index of its first entry, entries, number that was asked for
     _loading: range = range(0)  # indexes whose values are being loaded ahead
     _session: Store | None = None  # that the values of the batch are in; kept open as long as this has it
-    _last: int | None = None  # index that was read last
+    _last: int | None = None  # index that was read last, or that precedes an iteration
     _single = False  # whether batches failed
+
+    def __iter__(self) -> Iterator[Any]:
+        self._last = -1
+        return super().__iter__()
+
+    def __reversed__(self) -> Iterator[Any]:
+        self._last = len(self)
+        return super().__reversed__()
 
     def __getitem__(self, key: Any) -> Any:
         if type(key) is not int or key < 0 or self._single:
@@ -79,10 +90,7 @@ class ReadAheadSequence(LazyXComSequence[Any]):
             return super().__getitem__(key)
 
     def _request_batch(self, key: int, step: int) -> tuple[int, list[Any], int] | None:
-        former = self._batch
-        size = PLAIN_ENTRIES
-        if former is None or any(map(is_reference, former[1][-1:])):
-            size = REFERENCES
+        size = _batch_size(self._batch, key, step)
         start = key if step > 0 else max(0, key - size + 1)
         stop = key + size if step > 0 else key + 1
         try:
@@ -125,6 +133,19 @@ class ReadAheadSequence(LazyXComSequence[Any]):
         self._loading = ahead
         if len(references) > 1:
             prefetch_values(references, address=current_settings().address)
+
+
+def _batch_size(former: tuple[int, list[Any], int] | None, key: int, step: int) -> int:
+    """Return how many entries to request from an index on, after a former batch."""
+    if former is None:
+        return REFERENCES
+    start, entries, asked = former
+    if not all(map(is_reference, entries[-1:])):
+        return PLAIN_ENTRIES
+    goes_on = key == (start + asked if step > 0 else start - 1)
+    if goes_on and asked >= REFERENCES and all(map(is_reference, entries)):
+        return min(2 * asked, MORE_REFERENCES)
+    return REFERENCES
 
 
 def _covers(batch: tuple[int, list[Any], int] | None, key: int) -> bool:
