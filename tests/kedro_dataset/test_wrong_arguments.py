@@ -96,7 +96,12 @@ def test_a_durable_folder_that_cannot_be_written_is_reported_before_the_first_no
     in_scope_tests: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    nodes = pipeline([node(lambda: made.append(1) or 1, None, "x"), node(negative, "x", "y")])
+
+    def make() -> int:
+        made.append(1)
+        return 1
+
+    nodes = pipeline([node(make, None, "x"), node(negative, "x", "y")])
     monkeypatch.setenv("ENTREPOT_DURABLE", "/proc/nowhere")
     with pytest.raises(InvalidArgument, match=r"ENTREPOT_DURABLE is /proc/nowhere, where nothing can be written"):
         kedro_runs.run(nodes, {"{name}": {"type": "entrepot_kedro.EntrepotDataset"}})

@@ -348,8 +348,8 @@ class DataCodec(Codec):
                     break
                 except _SharedContainerFound:
                     shared = True
-                except _SharedChildrenFound as found:
-                    shared_children = found.ids
+                except _SharedChildrenFound as repeated:
+                    shared_children = repeated.ids
                 encoder._rewind(mark)  # pyright: ignore[reportPrivateUsage]
         except RecursionError as error:
             raise UnsupportedType("the value is nested too deeply for this stack: flatten it") from error
