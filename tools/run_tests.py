@@ -145,12 +145,8 @@ def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
         Stage(name, [_build(preset, jobs), ["ctest", "--preset", preset]], builds=preset)
         for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan"))
     )
-    # Many of these wait for a store or a clock. Each process begins with a third of them, so that the fixtures of most
-    # modules are made once, and takes over tests of the others when it is done.
-    shared_out = ["-n", PYTHON_PROCESSES, "--dist", "worksteal"]
-    python = _pytest(PYTHON, *shared_out, "-m", "not e2e and not exhaustive", "tests")
-    planned.append(Stage("Python", [python]))
-    # Modules named torch_* import PyTorch, which is not in the lock file.
+    # Before the Python tests, whose processes would otherwise all compile the same libraries to .pyc files on a new
+    # machine. Modules named torch_* import PyTorch, which is not in the lock file.
     doctests = [
         "--doctest-modules",
         "--doctest-glob=*.md",
@@ -160,6 +156,11 @@ def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
         "docs",
     ]
     planned.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
+    # Many of these wait for a store or a clock. Each process begins with a third of them, so that the fixtures of most
+    # modules are made once, and takes over tests of the others when it is done.
+    shared_out = ["-n", PYTHON_PROCESSES, "--dist", "worksteal"]
+    python = _pytest(PYTHON, *shared_out, "-m", "not e2e and not exhaustive", "tests")
+    planned.append(Stage("Python", [python]))
     # These mostly wait for schedulers. tests/conftest.py defines what stays together.
     together = ["-n", ORCHESTRATOR_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
     orchestrators = _pytest(
