@@ -39,12 +39,14 @@ ORCHESTRATOR_PROCESSES = "2"
 # Started first, so that no process is left with one of them when the others are done.
 LONGEST_FILES = (
     "tests/failover/test_airflow.py",
+    "tests/failover/test_airflow_executors.py",
     "tests/failover/test_dagster.py",
-    "tests/examples/test_failover.py",
-    "tests/examples/test_demo.py",
     "tests/airflow_provider/test_recovery_runs.py",
     "tests/airflow_provider/test_dag_runs.py",
     "tests/orchestrator_pods/test_airflow_pods.py",
+    "tests/dagster_integration/test_killed_and_stopped.py",
+    "tests/dagster_integration/test_backfills.py",
+    "tests/examples/test_demo.py",
 )
 SLOWEST = 10
 NAMED_FAILURES = 60  # keeps the summary readable; the log has them all
