@@ -77,7 +77,10 @@ cpp-tests: setup  ## build the daemon, the extension and the C++ tests
 test-fast: cpp-tests  ## C++ unit tests without sanitizers, and Python tests that are not slow; under two minutes
 	@$(PY) tools/run_tests.py fast
 
-test: build $(VENV2)/.developed .venv-kedro-dagster/.developed .venv-plasma-client/.synced .venv-docs/.synced  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
+.PHONY: test-environments
+test-environments: $(VENV2)/.developed .venv-kedro-dagster/.developed .venv-plasma-client/.synced .venv-docs/.synced
+
+test: build test-environments  ## C++ under sanitizers; Python, orchestrators, Kubernetes, documentation; 25 minutes
 	@$(PY) tools/run_tests.py full --jobs $(JOBS) --last-begins-within $(LAST_BEGINS_WITHIN)
 
 test-exhaustive: cpp-tests $(ENVIRONMENTS) .venv-plasma-client/.synced  ## tests that take minutes or downloads: all C++ tests without sanitizers, a million objects, a wheel installed, eleven other environments, whole benchmark runs

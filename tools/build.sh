@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # build.sh PRESET TARGET [JOBS]: builds `product`, `all` or another target incrementally. With the preset dev, it also
 # puts the extensions and the daemon beside the Python sources, where an editable installation finds them. Files are
-# replaced, not overwritten, so running daemons and loaded extensions keep the old ones.
+# replaced, not overwritten, so running daemons and loaded extensions keep the old ones. With UNITY_BUILD=1 in the
+# environment, eight sources are compiled as one, as in wheels: half of the CPU time of a build from scratch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
@@ -9,7 +10,9 @@ what=$2
 jobs=${3:-$(nproc)}
 log=build/$preset-configure.log
 mkdir -p build
-if ! cmake --preset "$preset" >"$log" 2>&1; then
+options=()
+[[ "${UNITY_BUILD:-}" != 1 ]] || options=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=8)
+if ! cmake --preset "$preset" "${options[@]}" >"$log" 2>&1; then
   cat "$log" >&2
   exit 1
 fi

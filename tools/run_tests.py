@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,16 +35,18 @@ CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
 # hang the whole run.
 STAGE_SECONDS = 2700.0
 PYTHON_PROCESSES = "3"
-ORCHESTRATOR_PROCESSES = "2"
+ORCHESTRATOR_PROCESSES = "3"
 # Started first, so that no process is left with one of them when the others are done.
 LONGEST_FILES = (
     "tests/failover/test_airflow.py",
+    "tests/failover/test_airflow_executors.py",
     "tests/failover/test_dagster.py",
-    "tests/examples/test_failover.py",
-    "tests/examples/test_demo.py",
     "tests/airflow_provider/test_recovery_runs.py",
     "tests/airflow_provider/test_dag_runs.py",
     "tests/orchestrator_pods/test_airflow_pods.py",
+    "tests/dagster_integration/test_killed_and_stopped.py",
+    "tests/dagster_integration/test_backfills.py",
+    "tests/examples/test_demo.py",
 )
 SLOWEST = 10
 NAMED_FAILURES = 60  # keeps the summary readable; the log has them all
@@ -87,13 +90,27 @@ def _pytest(python: str, *arguments: str) -> list[str]:
     return [python, "-m", "pytest", "--color=no", f"--durations={SLOWEST}", *arguments]
 
 
-def end_to_end_files() -> list[str]:
-    """Files with end-to-end tests of orchestrators, longest first; otherwise each process would collect thousands of
-    other tests.
+def files_with(pattern: str) -> list[str]:
+    """Test files in which a regular expression occurs; each process of a stage would collect thousands of other tests
+    otherwise, which takes 20 s of CPU time.
     """
-    files = [str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py") if _runs_orchestrators(file)]
+    files = (ROOT / "tests").rglob("test_*.py")
+    return sorted(str(file.relative_to(ROOT)) for file in files if re.search(pattern, file.read_text(encoding="utf-8")))
+
+
+def end_to_end_files() -> list[str]:
+    """Files with end-to-end tests of orchestrators, longest first."""
     places = {name: place for place, name in enumerate(LONGEST_FILES)}
-    return sorted(files, key=lambda name: (places.get(name, len(places)), name))
+    return sorted(files_with(r"mark\.e2e"), key=lambda name: (places.get(name, len(places)), name))
+
+
+def cluster_places() -> list[str]:
+    """Files that ask for the control plane, and folders in which a conftest.py does so for their fixtures."""
+    pattern = r"\bcontrol_plane\b|\bentrepot_cluster:"
+    fixtures = [file for file in (ROOT / "tests").glob("*/**/conftest.py") if re.search(pattern, file.read_text())]
+    folders = sorted(str(file.parent.relative_to(ROOT)) for file in fixtures)
+    files = [name for name in files_with(pattern) if not any(name.startswith(f"{folder}/") for folder in folders)]
+    return folders + files
 
 
 def pandas_files() -> list[str]:
@@ -102,10 +119,6 @@ def pandas_files() -> list[str]:
     """
     files = sorted((ROOT / CODEC_TESTS).glob("test_*.py"))
     return [str(file.relative_to(ROOT)) for file in files if "pandas" in file.read_text(encoding="utf-8")]
-
-
-def _runs_orchestrators(file: Path) -> bool:
-    return "mark.e2e" in file.read_text(encoding="utf-8")
 
 
 def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
@@ -123,7 +136,7 @@ def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
         ]
     if tier == "exhaustive":
         # One process: these compile and measure.
-        exhaustive = _pytest(PYTHON, "-m", "exhaustive", "--timeout", "900", "-rs", "tests")
+        exhaustive = _pytest(PYTHON, "-m", "exhaustive", "--timeout", "900", "-rs", *files_with(r"mark\.exhaustive"))
         if begin_within < math.inf:
             exhaustive += ["--begin-within", f"{begin_within:g}"]
         return [Stage("C++", [["ctest", "--preset", "dev"]]), Stage("exhaustive", [exhaustive])]
@@ -134,12 +147,8 @@ def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
         Stage(name, [_build(preset, jobs), ["ctest", "--preset", preset]], builds=preset)
         for preset, name in (("asan", "C++, ASan and UBSan"), ("tsan", "C++, TSan"))
     )
-    # Many of these wait for a store or a clock. Each process begins with a third of them, so that the fixtures of most
-    # modules are made once, and takes over tests of the others when it is done.
-    shared_out = ["-n", PYTHON_PROCESSES, "--dist", "worksteal"]
-    python = _pytest(PYTHON, *shared_out, "-m", "not e2e and not exhaustive", "tests")
-    planned.append(Stage("Python", [python]))
-    # Modules named torch_* import PyTorch, which is not in the lock file.
+    # Before the Python tests, whose processes would otherwise all compile the same libraries to .pyc files on a new
+    # machine. Modules named torch_* import PyTorch, which is not in the lock file.
     doctests = [
         "--doctest-modules",
         "--doctest-glob=*.md",
@@ -149,6 +158,11 @@ def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
         "docs",
     ]
     planned.append(Stage("documentation", [_pytest(PYTHON, *doctests)]))
+    # Many of these wait for a store or a clock. Each process begins with a third of them, so that the fixtures of most
+    # modules are made once, and takes over tests of the others when it is done.
+    shared_out = ["-n", PYTHON_PROCESSES, "--dist", "worksteal"]
+    python = _pytest(PYTHON, *shared_out, "-m", "not e2e and not exhaustive", "tests")
+    planned.append(Stage("Python", [python]))
     # These mostly wait for schedulers. tests/conftest.py defines what stays together.
     together = ["-n", ORCHESTRATOR_PROCESSES, "--dist", "loadscope", "--no-loadscope-reorder"]
     orchestrators = _pytest(
@@ -160,7 +174,7 @@ def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
     # Late, because the builds with sanitizers proceed while the earlier stages wait for stores and schedulers.
     planned.append(asan)
     # One process, so that there is one control plane. Late, because what it is built from compiles meanwhile.
-    cluster = _pytest(PYTHON, "-m", "cluster and not exhaustive", "--timeout", "300", "tests")
+    cluster = _pytest(PYTHON, "-m", "cluster and not exhaustive", "--timeout", "300", *cluster_places())
     planned.append(Stage("Kubernetes", [CONTROL_PLANE, cluster]))
     # The longest build with the fewest findings: the one that a slow machine may omit.
     planned.append(tsan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from dagster import (
     op,
 )
 from entrepot_dagster import EntrepotIOManager
+from partition_contexts import needs_partition_contexts
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
@@ -73,10 +73,7 @@ def test_assets_are_found_and_deleted(instance: DagsterInstance) -> None:
         assert not resources.io_manager.delete(context)
 
 
-@pytest.mark.skipif(
-    "asset_partitions_def" not in inspect.signature(build_output_context).parameters,
-    reason="this version of Dagster builds no contexts of partitions",
-)
+@needs_partition_contexts
 def test_partitions_are_found_and_deleted(instance: DagsterInstance) -> None:
     materialize([parts], partition_key="a", instance=instance, resources={"io_manager": EntrepotIOManager()})
     stored = build_output_context(asset_key=AssetKey("parts"), partition_key="a", asset_partitions_def=PARTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import inspect
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from dagster import (
 from entrepot.errors import InvalidArgument
 from entrepot_dagster import EntrepotIOManager, TieredIOManager
 from entrepot_dagster.values.partition_tables import split_by_partition
+from partition_contexts import needs_partition_contexts
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
@@ -42,10 +42,6 @@ IO = {"io_manager": EntrepotIOManager()}
 REGIONS = StaticPartitionsDefinition(["north", "south", "west"])
 DAYS = DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
 BOTH = MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
-OF_PARTITIONS = pytest.mark.skipif(
-    "asset_partitions_def" not in inspect.signature(build_output_context).parameters,
-    reason="this version of Dagster builds no contexts of partitions",
-)
 DYNAMIC = DynamicPartitionsDefinition(name="shops")
 
 
@@ -210,7 +206,7 @@ def test_both_tiers_have_each_partition(make: Callable[[], Any], instance: Dagst
     assert list((south.collect() if isinstance(south, pl.LazyFrame) else south)["n"]) == [3]
 
 
-@OF_PARTITIONS
+@needs_partition_contexts
 def test_rows_in_the_order_of_the_partitions_are_not_copied() -> None:
     table = pa.table({"day": np.repeat([f"2026-01-0{day}" for day in (1, 2, 3)], 1000), "n": np.arange(3000)})
     context = build_output_context(
@@ -229,7 +225,7 @@ def test_rows_in_the_order_of_the_partitions_are_not_copied() -> None:
     assert addresses == {table["n"].chunk(0).buffers()[1].address}
 
 
-@OF_PARTITIONS
+@needs_partition_contexts
 def test_keys_of_two_dimensions_as_text_and_in_any_order() -> None:
     context = build_output_context(
         asset_key=AssetKey("sales"),

@@ -2,7 +2,6 @@
 
 # Annotations are not postponed here: Dagster looks at those of assets.
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from dagster import (
 )
 from entrepot.errors import InvalidArgument
 from entrepot_dagster import EntrepotIOManager, TieredIOManager
+from partition_contexts import needs_partition_contexts
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
@@ -102,10 +102,7 @@ def test_a_durable_tier_deletes_by_its_own_method_or_nothing_is_deleted(instance
             assert opened.io_manager.has_output(context)
 
 
-@pytest.mark.skipif(
-    "asset_partitions_def" not in inspect.signature(build_output_context).parameters,
-    reason="this version of Dagster builds no contexts of partitions",
-)
+@needs_partition_contexts
 def test_partitions_are_looked_up_and_deleted_one_by_one(instance: DagsterInstance, tmp_path: Path) -> None:
     @asset(partitions_def=PARTS)
     def part() -> int:

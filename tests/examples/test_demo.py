@@ -56,6 +56,7 @@ def check_references(run: dict[str, Any], other: dict[str, Any]) -> None:
     assert other["bytes_stored"] == 0
 
 
+@pytest.mark.exhaustive  # two Airflows; tests/repo/test_tutorials.py follows the tutorial on one
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1500)

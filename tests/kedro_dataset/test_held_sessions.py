@@ -27,7 +27,13 @@ from kedro.io import DataCatalog
 from kedro.pipeline import node, pipeline
 from kedro_projects import kedro, kedro_environment, write_project
 
-RUNNERS = ["SequentialRunner", "ThreadRunner", "ParallelRunner", "entrepot_kedro.EntrepotParallelRunner"]
+# In one process, and in several. The others hold sessions in the same way: test_run_ends.py has our own in `make test`.
+RUNNERS = [
+    "SequentialRunner",
+    "ParallelRunner",
+    pytest.param("ThreadRunner", marks=pytest.mark.exhaustive),
+    pytest.param("entrepot_kedro.EntrepotParallelRunner", marks=pytest.mark.exhaustive),
+]
 PROJECT_FILES = {
     "conf/base/entrepot.yml": "intermediates: '*'\n",
     "src/held/nodes.py": """

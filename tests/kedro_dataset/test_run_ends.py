@@ -17,7 +17,14 @@ from kedro_projects import execute, write_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(700)]
 
-RUNNERS = ["SequentialRunner", "ThreadRunner", "ParallelRunner", "entrepot_kedro.EntrepotParallelRunner"]
+# In one process, and in several. Kedro's others end runs in the same way: test_held_sessions.py has its ParallelRunner
+# in `make test`, test_runners.py all.
+RUNNERS = [
+    "SequentialRunner",
+    "entrepot_kedro.EntrepotParallelRunner",
+    pytest.param("ThreadRunner", marks=pytest.mark.exhaustive),
+    pytest.param("ParallelRunner", marks=pytest.mark.exhaustive),
+]
 DATASETS = ("raw", "clean", "kept", "mine", "report")
 # Sessions that the catalog names, with the datasets in them: the project's own one, and a named one.
 KEPT = {"": {"kept"}, "nightly": {"mine"}}

@@ -492,6 +492,7 @@ def test_a_run_measures_the_store_beside_files_and_limits(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_views_are_measured(tmp_path: Path) -> None:
     result = tmp_path / "views.json"
     options = ["--objects", "1000", "--seconds", "1", "--settle", "0", "--json", str(result)]

@@ -144,6 +144,30 @@ def test_the_orchestrator_stage_contains_all_their_tests(runner: ModuleType) -> 
     assert "-n" in stage.commands[0]
 
 
+def test_stages_of_a_few_hundred_tests_collect_the_files_that_have_them(runner: ModuleType) -> None:
+    places, files = runner.cluster_places(), runner.files_with(r"mark\.exhaustive")
+    assert {"tests/operator/test_rbac.py", "tests/operator/directory", "tests/cluster/directory"} <= set(places)
+    assert "tests/repo/test_wheel.py" in files
+    stage = next(stage for stage in runner.stages("full", 2) if stage.name == "Kubernetes")
+    assert stage.commands[-1][-len(places) :] == places
+    assert runner.stages("exhaustive", 2)[-1].commands[0][-len(files) :] == files
+
+
+@pytest.mark.exhaustive  # collects all tests, twice
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("marker", ["cluster", "exhaustive"])
+def test_no_other_file_has_such_a_test(runner: ModuleType, marker: str) -> None:
+    def collected(*places: str) -> set[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", marker]
+        output = subprocess.run([*command, *places], cwd=ROOT, capture_output=True, text=True, timeout=500).stdout
+        return {line for line in output.splitlines() if "::" in line}
+
+    places = runner.cluster_places() if marker == "cluster" else runner.files_with(r"mark\.exhaustive")
+    everything = collected("tests")
+    assert len(everything) > 100
+    assert collected(*places) == everything
+
+
 def test_the_summary_ends_with_names_and_counts(runner: ModuleType) -> None:
     outcomes = [
         runner.Outcome("C++", 8, 133.0, runner.read(CTEST_OUTPUT.splitlines())),
