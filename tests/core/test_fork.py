@@ -77,7 +77,7 @@ def test_a_child_is_listed_under_its_own_process_also_by_the_next_daemon(
 
     wait_until(lambda: len(pids()) == 2 and 0 not in pids(), "the child's process to be known")
     (child_pid,) = pids() - {os.getpid()}
-    assert Path(f"/proc/{child_pid}/stat").read_text().split()[3] == str(os.getpid())
+    assert f"PPid:\t{os.getpid()}\n" in Path(f"/proc/{child_pid}/status").read_text()
     daemon_pid = store.status()["pid"]
     os.kill(daemon_pid, signal.SIGKILL)
     wait_until(lambda: store.status()["pid"] != daemon_pid, "the next daemon")
