@@ -35,7 +35,7 @@ CONTROL_PLANE = [PYTHON, "tests/kubecp/kubecp_build.py"]
 # hang the whole run.
 STAGE_SECONDS = 2700.0
 PYTHON_PROCESSES = "3"
-ORCHESTRATOR_PROCESSES = "3"
+ORCHESTRATOR_PROCESSES = "2"
 # Started first, so that no process is left with one of them when the others are done.
 LONGEST_FILES = (
     "tests/failover/test_airflow.py",

@@ -86,22 +86,6 @@ def begin_run(run_params: Mapping[str, Any], pipeline: Pipeline, catalog: Any) -
         declare_existing(pipeline, stored_datasets(catalog, pipeline, pipeline))
 
 
-def add_earlier_outputs(run_result: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
-    """Add outputs that the run that this one continues has made to what ``session.run()`` returns.
-
-    Kedro returns those of the nodes that it has run. The others belong to the run as well, so they would go with its
-    session.
-
-    Args:
-        run_result: datasets by name, which is changed.
-        pipeline: pipeline of the run, with the nodes that were skipped.
-        catalog: catalog of the run.
-    """
-    for name, dataset in _datasets_of_run(pipeline, catalog).items():
-        if name in pipeline.outputs() and name not in run_result and _exists(dataset):
-            run_result[name] = dataset
-
-
 def end_run(run_params: Mapping[str, Any], *, succeeded: bool) -> None:
     """Note in the journal how a run has ended."""
     run_id = run_params.get("run_id")

@@ -7,6 +7,7 @@ the whole run are called only in the process of ``kedro run``.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import ModuleType
@@ -17,6 +18,7 @@ from kedro.framework.hooks import hook_impl
 from entrepot_kedro import active_runs
 from entrepot_kedro.allow_list import AllowList, find_allow_list
 from entrepot_kedro.catalog_names import named_entries
+from entrepot_kedro.compat.projects import manager_of
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy import policy_registry
 
@@ -83,10 +85,12 @@ class EntrepotHooks:
 
     Attributes:
         allow_list: which datasets without a catalog entry go through the store, in the session opened last; None: none.
+        session: ``manager``, the hook manager of the session that was opened last in this thread.
     """
 
     def __init__(self) -> None:
         self.allow_list: AllowList | None = None
+        self.session = threading.local()
 
     @hook_impl(trylast=True)  # after hooks that change how the configuration is loaded
     def after_context_created(self, context: Any) -> None:
@@ -103,6 +107,7 @@ class EntrepotHooks:
         if binding is not None and binding.policy.credential_names():
             binding.provide_credentials(_credentials_of(context.config_loader))
         self.allow_list = find_allow_list(context)
+        self.session.manager = manager_of(context)
         _name_datasets(context.config_loader)
 
     @hook_impl
@@ -159,15 +164,18 @@ class EntrepotHooks:
             continued_runs.begin_run(run_params, pipeline, catalog)
         if held_sessions is not None:
             held_sessions.hold(str(run_params["run_id"]), pipeline, catalog)
+            if (
+                run_params.get("only_missing_outputs")
+                and (manager := getattr(self.session, "manager", None)) is not None
+            ):
+                from entrepot_kedro.earlier_outputs import EarlierOutputs
+
+                manager.register(EarlierOutputs(manager))
 
     @hook_impl
-    def after_pipeline_run(
-        self, run_params: dict[str, Any], run_result: dict[str, Any], pipeline: Pipeline, catalog: Any
-    ) -> None:
+    def after_pipeline_run(self, run_params: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
         """Finish a successful run."""
         run_params = active_runs.end(run_params, catalog)
-        if run_params.get("only_missing_outputs") and (continued_runs := _loaded_continued_runs()) is not None:
-            continued_runs.add_earlier_outputs(run_result, pipeline, catalog)
         binding = policy_registry.active()
         # A run that has skipped the nodes that read `x@polars` returns `x@pandas`, which ends with its session then.
         if not run_params.get("only_missing_outputs") and any("@" in name for name in pipeline.datasets()):

@@ -163,7 +163,7 @@ def test_a_transcoded_dataset_is_one_value_in_each_readers_form(kind: Any) -> No
     assert outputs["in_pandas"].load() == ["pandas", 1000, 499_500]
     store = scope_store(None, "tests").session("kedro/run-1")
     assert store.exists(store.derive(kedro_key("cars")))
-    hooks.after_pipeline_run(run_params(), {}, TRANSCODING_PIPELINE, run_catalog)
+    hooks.after_pipeline_run(run_params(), TRANSCODING_PIPELINE, run_catalog)
     assert not store.exists(store.derive(kedro_key("cars")))
 
 

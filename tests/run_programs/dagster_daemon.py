@@ -35,6 +35,8 @@ class BackfillDaemon:
     def __init__(self, home: Path, file: Path, address: str) -> None:
         self.home, self._file = home, file
         (home / "dagster.yaml").write_text(SETTINGS)
+        with DagsterInstance.from_config(str(home)):
+            pass  # makes the databases, which no two of the daemon's processes may do at once
         self._environment = {
             **os.environ,
             "DAGSTER_HOME": str(home),

@@ -52,12 +52,15 @@ def run(
     from pluggy import PluginManager
 
     manager: PluginManager = _create_hook_manager()
-    manager.register(EntrepotHooks())
+    hooks = EntrepotHooks()
+    manager.register(hooks)
+    hooks.session.manager = manager  # as if a context had been created
     runner = runner or SequentialRunner()
     run_id = run_id or f"run-{os.getpid()}-{next(_numbers)}"
     catalog_class = SharedMemoryDataCatalog if isinstance(runner, ParallelRunner) else DataCatalog
     catalog = catalog_class.from_config(named_entries(config or {}), save_version=run_id)  # as the hook has it
     if context is not None:
+        context._hook_manager = manager
         manager.hook.after_context_created(context=context)
     run_params = {"run_id": run_id, "only_missing_outputs": only_missing_outputs, **params}
     arguments = {"run_params": run_params, "pipeline": pipeline, "catalog": catalog}

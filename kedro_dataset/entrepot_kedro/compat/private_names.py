@@ -27,6 +27,11 @@ PRIVATE_NAMES = (
         "AbstractRunner._suggest_resume_scenario",
         "runners: a failed run within a run suggests nothing, the outer one does",
     ),
+    PrivateName(
+        "kedro.framework.context",
+        "KedroContext._hook_manager",
+        "projects: a plugin for one run, as what a run returns is not given to all that call the hook",
+    ),
     PrivateName("kedro.framework.hooks.manager", "_create_hook_manager", "projects: the hooks for a run within a run"),
     PrivateName("kedro.framework.hooks.manager", "_register_hooks", "projects: the project's own hooks"),
     PrivateName("kedro.framework.hooks.manager", "_register_hooks_entry_points", "projects: the hooks of plugins"),

@@ -16,6 +16,11 @@ def hook_manager() -> Any:
     return manager
 
 
+def manager_of(context: Any) -> Any:
+    """Return the hook manager of the session that a context belongs to; None: it has none."""
+    return getattr(context, "_hook_manager", None)
+
+
 def configure_pipelines(package: str) -> None:
     """Make the pipelines of a project known in this process, and nothing else of it.
 
