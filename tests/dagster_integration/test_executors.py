@@ -6,6 +6,8 @@ tests/orchestrator_pods.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,15 @@ def test_a_command_for_each_step(instance: DagsterInstance) -> None:
         assert result.output_for_node("total") == [2 * 10_000, 3]
 
 
+@pytest.fixture
+def no_fork_server() -> Iterator[None]:
+    """A server that another test in this process has started has that test's environment, and so its store."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    yield
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("no_fork_server")
 def test_steps_that_are_forked_from_a_server(instance: DagsterInstance) -> None:
     """In the server, the plugin is imported already."""
     job = ReconstructableJob.for_file(str(HERE / "jobs.py"), "dynamic")
