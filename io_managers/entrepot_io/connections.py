@@ -93,6 +93,15 @@ def durable_tier(storage_options: Mapping[str, Any] | None) -> Durable | None:
     return entrepot.Durable(url, mode, storage_options=storage_options)
 
 
+def _requested_durable() -> Durable | None:
+    """Return the durable tier that the settings name; None: they name none."""
+    from entrepot._daemon.settings import resolve
+    from entrepot.durable import requested_durable
+
+    settings = resolve()
+    return requested_durable(None, settings.durable, settings.durable_mode)
+
+
 def check_durable_folder() -> None:
     """Check that the durable tier that the settings name can be written, if it is a folder.
 
@@ -102,12 +111,9 @@ def check_durable_folder() -> None:
         InvalidArgument: it cannot be written; the message has the reason.
     """
     from entrepot._checkpoints.functions import checkpoint_function
-    from entrepot._daemon.settings import resolve
-    from entrepot.durable import requested_durable
     from entrepot.errors import InvalidArgument
 
-    settings = resolve()
-    durable = requested_durable(None, settings.durable, settings.durable_mode)
+    durable = _requested_durable()
     if durable is None or "://" in durable.url.removeprefix("file://"):
         return
     try:
@@ -219,13 +225,9 @@ def move_durable_tier(store: Store) -> None:
     Raises:
         InvalidArgument: a malformed setting.
     """
-    from entrepot._daemon.settings import resolve
     from entrepot._store.access import redeclare
-    from entrepot.durable import requested_durable
 
-    settings = resolve()
-    requested = requested_durable(None, settings.durable, settings.durable_mode)
-    redeclare(store._session, requested)  # pyright: ignore[reportPrivateUsage]
+    redeclare(store._session, _requested_durable())  # pyright: ignore[reportPrivateUsage]
 
 
 def unshared_store(address: str | None, scope: str, session: str, *, durable: bool = True) -> Store:

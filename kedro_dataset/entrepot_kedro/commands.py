@@ -294,18 +294,16 @@ def _ended_sessions(store: Store, metadata: Any) -> dict[str, int]:
     ``time.time_ns()``); the last one first."""
     from entrepot.garbage import unused_sessions
 
-    ended = {
-        name: used
-        for name, used in unused_sessions(store, store.scope).items()
-        if _is_run(name) and not _other_project(store, metadata, name)
-    }
+    others = _other_projects(store, metadata)
+    unused = unused_sessions(store, store.scope)
+    ended = {name: used for name, used in unused.items() if _is_run(name) and name not in others}
     return dict(sorted(ended.items(), key=lambda item: -item[1]))
 
 
-def _other_project(store: Store, metadata: Any, session: str) -> str:
-    """The folder of the project whose run a session is, if it is another one with the same scope; else empty."""
-    project = _journal(store).project_of(session)
-    return "" if project is None or project == str(Path(metadata.project_path).resolve()) else project
+def _other_projects(store: Store, metadata: Any) -> dict[str, str]:
+    """By session, the folder of its run's project, if that is another one with the same scope."""
+    project = str(Path(metadata.project_path).resolve())
+    return {session: folder for session, folder in _journal(store).projects().items() if folder != project}
 
 
 def _chosen(store: Store, metadata: Any, session: str | None) -> str:
@@ -320,7 +318,7 @@ def _chosen(store: Store, metadata: Any, session: str | None) -> str:
     if session is not None:
         if session not in {info.session for info in store.sessions() if info.scope == store.scope}:
             raise ObjectNotFound(f"there is no session {session!r} of this project: see kedro entrepot status")
-        if other := _other_project(store, metadata, session):
+        if other := _other_projects(store, metadata).get(session):
             raise InvalidArgument(
                 f"session {session!r} is that of a run of the project in {other}, which has the same scope, "
                 f"{store.scope!r}: use the command there"

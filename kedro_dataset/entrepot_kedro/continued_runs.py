@@ -27,6 +27,7 @@ from entrepot_io.keys import kedro_key
 from entrepot_io.settings import resolve
 from entrepot_io.values import key_exists
 from entrepot_policy.state.events import log_file
+from kedro.framework.hooks import hook_impl
 from kedro.io import DatasetError
 
 from entrepot_kedro.log import logger
@@ -105,6 +106,34 @@ def note_start_nodes(start_nodes: Mapping[str, list[str]]) -> None:
     """
     for session, nodes in start_nodes.items():
         _journal().note_start_nodes(session, nodes)
+
+
+class EarlierOutputs:
+    """A plugin for one run: adds outputs of the run that it continues to what ``session.run()`` returns.
+
+    Kedro returns those of the nodes that it has run. The others belong to the run as well, so they would go with its
+    session, and nobody would have got them. It is not a part of the plugin's other hooks, because kedro-dagster calls
+    them without ``run_result``.
+
+    Args:
+        manager: the hook manager with which it is registered, until the run ends.
+    """
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+
+    @hook_impl(tryfirst=True)  # before the run's session is removed
+    def after_pipeline_run(self, run_result: dict[str, Any], pipeline: Pipeline, catalog: Any) -> None:
+        """Add outputs that exist to ``run_result``, which is what Kedro returns."""
+        self._manager.unregister(self)
+        for name, dataset in _datasets_of_run(pipeline, catalog).items():
+            if name in pipeline.outputs() and name not in run_result and _exists(dataset):
+                run_result[name] = dataset
+
+    @hook_impl
+    def on_pipeline_error(self) -> None:
+        """Do nothing: the run can be continued in turn."""
+        self._manager.unregister(self)
 
 
 # --- internal

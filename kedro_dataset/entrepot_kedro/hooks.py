@@ -168,7 +168,7 @@ class EntrepotHooks:
                 run_params.get("only_missing_outputs")
                 and (manager := getattr(self.session, "manager", None)) is not None
             ):
-                from entrepot_kedro.earlier_outputs import EarlierOutputs
+                from entrepot_kedro.continued_runs import EarlierOutputs
 
                 manager.register(EarlierOutputs(manager))
 

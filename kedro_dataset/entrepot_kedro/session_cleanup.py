@@ -41,6 +41,7 @@ from entrepot_kedro.values.stored_dataset import StoredDataset
 if TYPE_CHECKING:
     from entrepot import Store
     from kedro.pipeline import Pipeline
+    from kedro.pipeline.node import Node
 
 _lock = threading.Lock()
 _succeeded_nodes: set[str] = set()  # nodes of this process's run that succeeded; guarded by _lock
@@ -178,7 +179,7 @@ def nodes_to_run(
         for node in reversed(pipeline.nodes):
             if node.name in rerun_names:
                 rerun_names.update(missing_makers(node.inputs))
-        start_nodes = _first_of(pipeline, rerun_names)
+        start_nodes = _first_of(pipeline, makers, rerun_names)
         # Kedro then runs all nodes after these, also those that are done and whose inputs were released.
         further = missing_makers(pipeline.from_nodes(*start_nodes).inputs()) if start_nodes else set[str]()
         if further <= rerun_names:
@@ -186,9 +187,8 @@ def nodes_to_run(
         rerun_names |= further
 
 
-def _first_of(pipeline: Pipeline, rerun_names: Container[str]) -> list[str]:
+def _first_of(pipeline: Pipeline, makers: Mapping[str, Node], rerun_names: Container[str]) -> list[str]:
     """Return those of the nodes to run that come after none of the others."""
-    makers = {name: node for node in pipeline.nodes for name in node.outputs}
     downstream: set[str] = set()
     start_nodes: list[str] = []
     for node in pipeline.nodes:

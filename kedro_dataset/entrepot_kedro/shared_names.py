@@ -24,9 +24,11 @@ def check_outputs(pipeline: Pipeline, catalog: Any) -> None:
     """
     outputs = pipeline.all_outputs()
     writers: dict[tuple[str, str, str, str], set[str]] = {}
-    for catalog_name, dataset in stored_datasets(catalog, pipeline, pipeline).items():
+    datasets = stored_datasets(catalog, pipeline, pipeline)
+    listeners = {address: listener_of(address) for address in {dataset.address for dataset in datasets.values()}}
+    for catalog_name, dataset in datasets.items():
         if catalog_name in outputs:
-            place = (listener_of(dataset.address), dataset.scope, dataset.session.name, dataset.name)
+            place = (listeners[dataset.address], dataset.scope, dataset.session.name, dataset.name)
             writers.setdefault(place, set()).add(plain_name(catalog_name))
     for (_, _, _, name), catalog_names in writers.items():
         if len(catalog_names) > 1:

@@ -131,10 +131,9 @@ class RunJournal:
         nodes = (self._newest_in(session) or {}).get("start_nodes")
         return [str(node) for node in nodes] if isinstance(nodes, list) else []
 
-    def project_of(self, session: str) -> str | None:
-        """Return the folder of the project of the newest run in a session; None if the journal has no such run."""
-        entry = self._newest_in(session)
-        return None if entry is None else str(entry["project"])
+    def projects(self) -> dict[str, str]:
+        """Return by session the folder of the project whose run is the newest in it."""
+        return {str(entry["session"]): str(entry["project"]) for entry in reversed(self._entries())}
 
     def request_of(self, session: str) -> dict[str, Any] | None:
         """Return what the newest run in a session was asked for; None if the journal has no such run.

@@ -98,18 +98,6 @@ class _SharedContainerFound(Exception):
     """A container occurs twice: the document must be rewritten with container positions."""
 
 
-class _SharedChildrenFound(Exception):
-    """Values that would be written into the document occur twice: it must be rewritten with them as child nodes.
-
-    Attributes:
-        ids: their ids.
-    """
-
-    def __init__(self, ids: set[int]) -> None:
-        super().__init__()
-        self.ids = ids
-
-
 class _DataWriter:
     """Converts one nest of plain containers into a form that msgpack writes exactly. Single use.
 
@@ -129,7 +117,7 @@ class _DataWriter:
         self._child_tags: dict[int, Any] = {}  # id of a value with its own codec -> its tag
         self._shared_children = shared_children  # ids of values that are child nodes because they occur twice
         self._inline_ids: set[int] = set()  # ids of values written into the document, which a reader may modify
-        self._repeated_ids: set[int] = set()  # those of them that occur again
+        self.repeated_ids: set[int] = set()  # those of them that occur again
         self._open_ids: set[int] = set()  # ids of the containers being written; meeting one of them again is a cycle
         self._visited_ids: set[int] = set()
         self._repeated_visits = 0
@@ -244,15 +232,7 @@ class _DataWriter:
         return tag
 
     def _note_inline(self, value: Any) -> None:
-        (self._repeated_ids if id(value) in self._inline_ids else self._inline_ids).add(id(value))
-
-    def check_children(self) -> None:
-        """
-        Raises:
-            _SharedChildrenFound: values that a reader would get as several occur several times.
-        """
-        if self._repeated_ids:
-            raise _SharedChildrenFound(self._repeated_ids)
+        (self.repeated_ids if id(value) in self._inline_ids else self._inline_ids).add(id(value))
 
 
 _TUPLE_TAG = msgpack.ExtType(_TUPLE, b"")
@@ -344,12 +324,12 @@ class DataCodec(Codec):
                 writer = _DataWriter(encoder, shared, shared_children)
                 try:
                     tree = writer.write(value)
-                    writer.check_children()
-                    break
                 except _SharedContainerFound:
                     shared = True
-                except _SharedChildrenFound as repeated:
-                    shared_children = repeated.ids
+                else:
+                    if not writer.repeated_ids:
+                        break
+                    shared_children = writer.repeated_ids
                 encoder._rewind(mark)  # pyright: ignore[reportPrivateUsage]
         except RecursionError as error:
             raise UnsupportedType("the value is nested too deeply for this stack: flatten it") from error
