@@ -1,7 +1,8 @@
 # Tests: the folders of core/tests. Each has a CMakeLists.txt that calls
 #
 #   entrepot_test(<name> SOURCES <file>... [LIBS <target>...] [ARGS <argument>...] [TIMEOUT <seconds>]
-#                 [LABELS <label>...] [NO_MAIN] [PROCESSES <n>] [SINGLE_THREADED] [UNSANITIZED])
+#                 [LABELS <label>...] [NO_MAIN] [PROCESSES <n>] [SINGLE_THREADED] [UNSANITIZED]
+#                 [FIRST])
 #
 # for each GoogleTest program. LIBS names layers (entrepot_shm, ...) and other targets. Object libraries are not linked
 # transitively, so a test lists every layer that it needs, and may use a fake instead of one. NO_MAIN: the sources have
@@ -9,9 +10,10 @@
 # default one. SINGLE_THREADED: the program starts no thread, so ThreadSanitizer would find nothing in it, and it is not
 # built with it. UNSANITIZED: the program checks something that it cannot check in a sanitized build, which is the only
 # one that `make test` makes of the other tests; the target unsanitized_tests builds these programs, the label
-# `unsanitized` selects them.
+# `unsanitized` selects them. FIRST: the program takes longest, so it is started before the others, which fill the time
+# that it leaves.
 function(entrepot_test name)
-  cmake_parse_arguments(arg "NO_MAIN;SINGLE_THREADED;UNSANITIZED" "TIMEOUT;PROCESSES" "SOURCES;LIBS;ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "NO_MAIN;SINGLE_THREADED;UNSANITIZED;FIRST" "TIMEOUT;PROCESSES" "SOURCES;LIBS;ARGS;LABELS" ${ARGN})
   if(NOT arg_SOURCES)
     message(FATAL_ERROR "entrepot_test(${name}): SOURCES is empty")
   endif()
@@ -44,6 +46,9 @@ function(entrepot_test name)
   endif()
   if(arg_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}")
+  endif()
+  if(arg_FIRST)
+    set_tests_properties(${name} PROPERTIES COST 1000)
   endif()
   if(arg_PROCESSES)
     set_tests_properties(${name} PROPERTIES PROCESSORS ${arg_PROCESSES})

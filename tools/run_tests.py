@@ -61,12 +61,14 @@ class Stage:
         commands: run in order; the first failure ends the stage.
         variables: added to the environment.
         builds: the preset that its first command builds; built before, as far as possible, beside the earlier stages.
+        beside: runs beside the stages after it; its output follows theirs.
     """
 
     name: str
     commands: list[list[str]]
     variables: dict[str, str] = field(default_factory=dict[str, str])
     builds: str = ""
+    beside: bool = False
 
 
 @dataclass
@@ -78,12 +80,14 @@ class Outcome:
         code: exit code; 0: all tests passed.
         seconds: duration.
         result: of its output.
+        busy: share of the machine's CPU time that was used meanwhile, by any process, from 0 to 1.
     """
 
     name: str
     code: int
     seconds: float
     result: RunnerResult
+    busy: float = 0.0
 
 
 def _pytest(python: str, *arguments: str) -> list[str]:
@@ -171,11 +175,12 @@ def stages(tier: str, jobs: int, begin_within: float = math.inf) -> list[Stage]:
     planned.append(Stage("orchestrators, end to end", [orchestrators]))
     if (ROOT / CODEC_TESTS).is_dir():
         planned.append(Stage("codecs on pandas 2", [_pytest(*pandas2, *pandas_files())]))
+    # One process, so that there is one control plane, for which it waits half of the time: hence beside the builds that
+    # follow. Late, because what it is built from compiles meanwhile.
+    cluster = _pytest(PYTHON, "-m", "cluster and not exhaustive", "--timeout", "300", *cluster_places())
+    planned.append(Stage("Kubernetes", [CONTROL_PLANE, cluster], beside=True))
     # Late, because the builds with sanitizers proceed while the earlier stages wait for stores and schedulers.
     planned.append(asan)
-    # One process, so that there is one control plane. Late, because what it is built from compiles meanwhile.
-    cluster = _pytest(PYTHON, "-m", "cluster and not exhaustive", "--timeout", "300", *cluster_places())
-    planned.append(Stage("Kubernetes", [CONTROL_PLANE, cluster]))
     # The longest build with the fewest findings: the one that a slow machine may omit.
     planned.append(tsan)
     return planned
@@ -217,10 +222,17 @@ def running_in_background(command: list[str], log: str) -> Iterator[Callable[[],
         end()
 
 
-def run(stage: Stage, number: int) -> Outcome:
-    """Run a stage; its output is passed on, and written to the log of that number."""
-    print(f"\n== {stage.name}", flush=True)
-    begin = time.monotonic()
+def run(stage: Stage, number: int, echo: Callable[[str], None] | None = None) -> Outcome:
+    """Run a stage; its output is passed on, line by line, and written to the log of that number.
+
+    Args:
+        stage: the stage.
+        number: of its log.
+        echo: takes the lines; None: they are printed.
+    """
+    echo = echo or _print_line
+    echo(f"\n== {stage.name}\n")
+    begin, cpu_begin = time.monotonic(), _machine_cpu_seconds()
     LOGS.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     code = 0
@@ -236,13 +248,14 @@ def run(stage: Stage, number: int) -> Outcome:
                 errors="replace",
                 start_new_session=True,
             )
+            _running.add(process.pid)
             watchdog = threading.Timer(STAGE_SECONDS, _end, [process.pid])
             watchdog.daemon = True
             watchdog.start()
             assert process.stdout is not None
             try:
                 for line in process.stdout:
-                    print(line, end="", flush=True)
+                    echo(line)
                     log.write(line)
                     lines.append(line.rstrip())
                 code = process.wait()
@@ -251,13 +264,62 @@ def run(stage: Stage, number: int) -> Outcome:
                 raise
             finally:
                 watchdog.cancel()
+                _running.discard(process.pid)
             if code != 0:
                 break
     result = read(lines)
     if code == 0 and result.passed == 0:
         result.closing = result.closing or "no test ran"
         code = 1
-    return Outcome(stage.name, code, time.monotonic() - begin, result)
+    seconds = time.monotonic() - begin
+    busy = (_machine_cpu_seconds() - cpu_begin) / (seconds * (os.cpu_count() or 1))
+    return Outcome(stage.name, code, seconds, result, busy)
+
+
+def _print_line(line: str) -> None:
+    print(line, end="", flush=True)
+
+
+def _machine_cpu_seconds() -> float:
+    """CPU time that this machine's processes have used since it started; 0 where the kernel does not say."""
+    try:
+        fields = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
+    except OSError:
+        return 0.0
+    ticks = [int(field) for field in fields]
+    # The fourth and fifth are idle time; the ninth and tenth, guests' time, are contained in the first two.
+    return (sum(ticks[:8]) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
+# Process groups of the running stages. Each is added and removed by the thread that runs the stage, by one operation.
+_running: set[int] = set()
+
+
+def _end_running() -> None:
+    """End the stages that still run: none, except after an interruption."""
+    for group in list(_running):
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
+
+
+class StageBeside:
+    """A stage that a thread runs while the caller runs others."""
+
+    def __init__(self, stage: Stage, number: int) -> None:
+        self._lines: list[str] = []  # written by the thread, read after its end
+        self._outcome: Outcome | None = None  # likewise
+        self._thread = threading.Thread(target=self._run, args=(stage, number), daemon=True)
+        self._thread.start()
+
+    def _run(self, stage: Stage, number: int) -> None:
+        self._outcome = run(stage, number, self._lines.append)
+
+    def outcome(self) -> Outcome:
+        """Wait for the end, and print the output."""
+        self._thread.join()
+        print("".join(self._lines), end="", flush=True)
+        assert self._outcome is not None
+        return self._outcome
 
 
 def _end(pid: int) -> None:
@@ -274,7 +336,8 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     lines += ["", "== summary"]
     for outcome in outcomes:
         verdict = "ok" if outcome.code == 0 else f"FAILED ({outcome.code})"
-        lines.append(f"{outcome.name:24} {verdict:12} {outcome.seconds:7.1f} s  {outcome.result.closing}")
+        duration = f"{outcome.seconds:7.1f} s {outcome.busy:4.0%} busy"
+        lines.append(f"{outcome.name:24} {verdict:12} {duration}  {outcome.result.closing}")
     names = [f"FAILED {name}  ({outcome.name})" for outcome in outcomes for name in outcome.result.failures]
     lines += names[:NAMED_FAILURES]
     if len(names) > NAMED_FAILURES:
@@ -283,8 +346,7 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     # A stage that failed before its runner could count still counts as a failure.
     failed = max(sum(outcome.result.failed for outcome in outcomes), bad)
     passed = sum(outcome.result.passed for outcome in outcomes)
-    taken = sum(outcome.seconds for outcome in outcomes)
-    lines.append(f"{passed} passed, {failed} failed in {taken:.0f} s")
+    lines.append(f"{passed} passed, {failed} failed")
     return lines
 
 
@@ -317,8 +379,10 @@ def main() -> int:
     outcomes: list[Outcome] = []
     planned = stages(arguments.tier, arguments.jobs, arguments.begin_within)
     omitted: list[str] = []
+    besides: list[StageBeside] = []
     begin = time.monotonic()
     with ExitStack() as stack:
+        stack.callback(_end_running)
         if arguments.tier == "full":
             stack.enter_context(running_in_background([*CONTROL_PLANE, "--jobs", "1"], "kubecp.log"))
         end_builds = _nothing
@@ -331,9 +395,13 @@ def main() -> int:
             if stage is planned[-1] and taken > arguments.last_begins_within:
                 omitted.append(f"SKIPPED {stage.name}: the stages before it took {taken:.0f} s")
                 continue
-            outcomes.append(run(stage, number))
+            if stage.beside:
+                besides.append(StageBeside(stage, number))
+            else:
+                outcomes.append(run(stage, number))
+        outcomes += [stage.outcome() for stage in besides]
     lines = summary(outcomes)
-    print("\n".join([*lines[:-1], *omitted, lines[-1]]), flush=True)
+    print("\n".join([*lines[:-1], *omitted, f"{lines[-1]} in {time.monotonic() - begin:.0f} s"]), flush=True)
     return 1 if any(outcome.code != 0 for outcome in outcomes) else 0
 
 

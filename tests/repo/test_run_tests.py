@@ -175,7 +175,7 @@ def test_the_summary_ends_with_names_and_counts(runner: ModuleType) -> None:
         runner.Outcome("broken", 2, 1.0, runner.read(["ninja: error"])),
     ]
     lines = runner.summary(outcomes)
-    assert lines[-1] == "8 passed, 5 failed in 225 s"
+    assert lines[-1] == "8 passed, 5 failed"
     assert lines[-2] == "FAILED tests/core/test_broken.py  (Python)"
     assert "FAILED daemon_death_test: Death.OfTheDaemon  (C++)" in lines
     slowest = lines.index("== the 5 slowest tests")
@@ -242,6 +242,31 @@ def test_builds_go_on_beside_the_stages_before_theirs(
     monkeypatch.setattr(runner, "stages", lambda *arguments: plan)
     monkeypatch.setattr(sys, "argv", ["run_tests.py", "fast"])
     assert runner.main() == 0
+
+
+WAIT_FOR_CODE = """
+import pathlib, time
+mine, theirs = pathlib.Path({mine!r}), pathlib.Path({theirs!r})
+mine.write_text("")
+end = time.monotonic() + 60
+while not theirs.exists() and time.monotonic() < end:
+    time.sleep(0.01)
+print(f"1 {{'passed' if theirs.exists() else 'failed'}} in 0.1s")
+"""
+
+
+def test_a_stage_runs_beside_the_stages_after_it_and_is_printed_after_them(
+    runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    codes = [WAIT_FOR_CODE.format(mine=first, theirs=second), WAIT_FOR_CODE.format(mine=second, theirs=first)]
+    commands = [[sys.executable, "-c", code] for code in codes]
+    plan = [runner.Stage("beside", [commands[0]], beside=True), runner.Stage("next", [commands[1]])]
+    monkeypatch.setattr(runner, "stages", lambda *arguments: plan)
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "fast"])
+    assert runner.main() == 0
+    out = capfd.readouterr().out
+    assert out.index("== next\n1 passed") < out.index("== beside\n1 passed") < out.index("== summary")
 
 
 def test_what_later_stages_need_is_built_in_their_order(runner: ModuleType) -> None:
