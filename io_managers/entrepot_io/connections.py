@@ -70,36 +70,34 @@ def permit_pickle(allow: bool | None, classes: Callable[[str], bool] | None) -> 
 
 
 def durable_tier(storage_options: Mapping[str, Any] | None) -> Durable | None:
-    """The durable tier that ``ENTREPOT_DURABLE`` names, with storage options of its own; ``None``: there are none.
+    """The durable tier that the settings name, with storage options of its own; ``None``: there are none.
 
     Args:
         storage_options: for fsspec's driver, such as credentials.
 
     Raises:
-        InvalidArgument: there are options, but no durable tier for them.
+        InvalidArgument: there are options, but no durable tier for them; or it is a relative path.
     """
     if not storage_options:
         return None
-    import entrepot
-    from entrepot.errors import InvalidArgument
+    durable = _requested_durable(storage_options)
+    if durable is None:
+        from entrepot.errors import InvalidArgument
 
-    url = os.environ.get("ENTREPOT_DURABLE")
-    if not url:
         raise InvalidArgument(
             "credentials are for the place where values are also written, and there is none: set ENTREPOT_DURABLE to a "
             "URL such as s3://bucket/runs, or remove the credentials"
         )
-    mode: Any = os.environ.get("ENTREPOT_DURABLE_MODE") or "through"
-    return entrepot.Durable(url, mode, storage_options=storage_options)
+    return durable
 
 
-def _requested_durable() -> Durable | None:
+def _requested_durable(storage_options: Mapping[str, Any] | None = None) -> Durable | None:
     """Return the durable tier that the settings name; None: they name none."""
     from entrepot._daemon.settings import resolve
-    from entrepot.durable import requested_durable
+    from entrepot.durable import durable_of_settings
 
     settings = resolve()
-    return requested_durable(None, settings.durable, settings.durable_mode)
+    return durable_of_settings(settings.durable, settings.durable_mode, storage_options)
 
 
 def check_durable_folder() -> None:

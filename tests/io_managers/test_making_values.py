@@ -100,8 +100,8 @@ def test_values_are_made_in_the_store_that_replaced_another(daemon: Any, wait_un
     wait_until(made_in_store, "a value made in the new store")
 
 
-def test_the_durable_tier_is_not_loaded(daemon: Any) -> None:
-    environment = os.environ | {"ENTREPOT_DURABLE": "memory://values"}
+def test_the_durable_tier_is_not_loaded(daemon: Any, tmp_path: Path) -> None:
+    environment = os.environ | {"ENTREPOT_DURABLE": str(tmp_path)}
     command = [sys.executable, "-c", WITH_DURABLE_TIER, daemon.address]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

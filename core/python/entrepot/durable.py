@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 DECLARATION_KEY = "entrepot.durable"
 FORMAT_VERSION = 1
 MODES = ("through", "behind")
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,8 @@ class Durable:
     """Declaration of a durable session: what is written, and where.
 
     Attributes:
-        url: directory of the durable tier, such as ``s3://bucket/durable``.
+        url: directory of the durable tier, such as ``s3://bucket/durable``. A relative path is made absolute, because
+            processes with other working directories read it.
         mode: ``"through"``: a put returns once the object is written there; ``"behind"``: a thread of the putting
             process writes it, and ``close``, ``flush_durable`` and the end of the process wait for it.
         match: a glob over names: objects put or named under a matching name are durable. ``"*"``: all objects, with or
@@ -44,6 +48,8 @@ class Durable:
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not self.url.strip():
             raise InvalidArgument(f"the location of a durable tier must be a URL or path, but got {self.url!r}")
+        if _is_relative(self.url):
+            object.__setattr__(self, "url", os.path.abspath(self.url))
         if self.mode not in MODES:
             raise InvalidArgument(f"a durable session's mode must be 'through' or 'behind', but got {self.mode!r}")
         if not isinstance(self.match, str):
@@ -88,14 +94,51 @@ def durable_config(client: SharedClient, scope: str, session: str) -> Durable | 
     return None if data is None else from_bytes(data)
 
 
+def _is_relative(url: str) -> bool:
+    """Whether it is a path below the working directory: ``runs``, ``./runs``; ``~/runs`` too, if no shell expanded it.
+
+    What has a scheme with a single slash is an error of its own, when it is opened.
+    """
+    return not _SCHEME.match(url) and not os.path.isabs(url)
+
+
+def durable_of_settings(
+    url: str | None, mode: str | None, storage_options: Mapping[str, Any] | None = None
+) -> Durable | None:
+    """Return the declaration that the settings request; None: none.
+
+    Raises:
+        InvalidArgument: a relative path, which another process would take for another folder; ``memory://``, which
+            other processes do not see; an unknown mode.
+    """
+    if not url:
+        return None
+    if _is_relative(url):
+        raise InvalidArgument(
+            f"ENTREPOT_DURABLE (durable in the configuration file) must be a URL or an absolute path, but got {url!r}: "
+            f"a process with another working directory would use another folder. Here it would be "
+            f"{os.path.abspath(os.path.expanduser(url))}"
+        )
+    if url.startswith("memory://"):
+        raise InvalidArgument(
+            f"ENTREPOT_DURABLE (durable in the configuration file) is {url!r}, in the memory of one process and lost "
+            "when it exits: use a persistent location"
+        )
+    return Durable(url, cast("Any", mode or "through"), storage_options=storage_options)
+
+
 def requested_durable(
     argument: Durable | str | Literal[False] | None, url: str | None, mode: str | None
 ) -> Durable | None:
-    """Return the declaration requested by the argument, or else by the settings; None: none was requested."""
+    """Return the declaration requested by the argument, or else by the settings; None: none was requested.
+
+    Raises:
+        InvalidArgument: as for :func:`durable_of_settings` and ``Durable``.
+    """
     if argument is False:
         return None
     if isinstance(argument, Durable):
         return argument
     if argument is not None:
         return Durable(argument, cast("Any", mode or "through"))
-    return Durable(url, cast("Any", mode or "through")) if url else None
+    return durable_of_settings(url, mode)

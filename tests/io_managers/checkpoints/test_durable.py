@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -99,6 +100,33 @@ def test_the_environment_declares(daemon: Any, folder: Any, monkeypatch: pytest.
         assert store.durable == entrepot.Durable(folder.url, "behind")
     monkeypatch.setenv("ENTREPOT_DURABLE_MODE", "sideways")
     with pytest.raises(entrepot.InvalidArgument, match="sideways"):
+        connect(daemon)
+
+
+def test_a_relative_path_is_for_one_working_directory(
+    daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a setting, which tasks with other working directories read, it is refused; in an argument, it is made
+    absolute."""
+    monkeypatch.chdir(tmp_path)
+    for relative in ("runs", "./runs", "~/runs"):
+        monkeypatch.setenv("ENTREPOT_DURABLE", relative)
+        with pytest.raises(entrepot.InvalidArgument, match=f"absolute path, but got '{re.escape(relative)}'"):
+            connect(daemon)
+        with pytest.raises(entrepot.InvalidArgument, match="absolute path"):
+            connections.durable_tier({"key": "value"})
+    monkeypatch.delenv("ENTREPOT_DURABLE")
+    with connect(daemon, "runs") as store:
+        assert store.durable == entrepot.Durable(str(tmp_path / "runs"))
+        store.put(b"kept", name="n")
+    assert (tmp_path / "runs").is_dir()
+
+
+def test_the_memory_of_a_process_is_no_durable_tier_of_other_processes(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENTREPOT_DURABLE", "memory://runs")
+    with pytest.raises(entrepot.InvalidArgument, match="'memory://runs', in the memory of one process"):
         connect(daemon)
 
 
