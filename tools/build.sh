@@ -17,6 +17,7 @@ if ! cmake --preset "$preset" "${options[@]}" >"$log" 2>&1; then
   exit 1
 fi
 grep -E "^-- Entrepot" "$log" || true
+[[ -d "build/$preset/core" ]] || echo "build: compiling $what ($preset), which takes minutes the first time"
 cmake --build "build/$preset" --target "$what" -j "$jobs" -- --quiet
 if [[ "$preset" == dev ]]; then
   cmake --install build/dev --component python --prefix core/python >/dev/null

@@ -179,7 +179,8 @@ def run_prune(arguments: argparse.Namespace) -> int:
         return 0
     action = "would remove" if arguments.dry_run else "removed"
     removed = f"{count_of(len(report.removed), 'checkpoint')}, {count_of(report.chunks, 'chunk')}"
-    print(f"{action} {removed} ({human_bytes(report.nbytes)})")
+    names = f", {count_of(report.names, 'name')} of durable sessions without an object" if report.names else ""
+    print(f"{action} {removed} ({human_bytes(report.nbytes)}){names}")
     for name in report.removed:
         print(f"  {name}")
     if report.kept_for:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,7 +17,14 @@ from entrepot_checkpoints.manifests.manifest_codec import HEADER_MAX_BYTES, MANI
 from entrepot_checkpoints.parquet.tables import read_verified
 from entrepot_checkpoints.reader import read_manifest
 from entrepot_checkpoints.storage import locks
-from entrepot_checkpoints.storage.chunks import CHUNKS_FOLDER, SHARED_FOLDER, ChunkFolder, chunk_folder, chunk_name
+from entrepot_checkpoints.storage.chunks import (
+    CHUNKS_FOLDER,
+    NAMES_FOLDER,
+    SHARED_FOLDER,
+    ChunkFolder,
+    chunk_folder,
+    chunk_name,
+)
 from entrepot_checkpoints.storage.directory import StorageDirectory, open_directory
 from entrepot_checkpoints.storage.local_files import TEMPORARY_MARK
 from entrepot_checkpoints.thread_pool import BoundedThreadPool, thread_count
@@ -96,12 +104,14 @@ class PruneReport:
         chunks: number of chunks that no checkpoint names any more.
         nbytes: their size.
         kept_for: number of saves in progress; if there are any, no chunks are removed, and a later prune removes them.
+        names: number of names of durable sessions whose object is not there any more.
     """
 
     removed: list[str]
     chunks: int
     nbytes: int
     kept_for: int
+    names: int = 0
 
 
 def prune(
@@ -116,7 +126,7 @@ def prune(
     """Remove old checkpoints under a root, and chunks that none of the remaining ones needs.
 
     Without ``older_than`` and ``keep`` no checkpoint is removed, only leftovers of failed saves and of removed
-    checkpoints.
+    checkpoints: chunks, and names of durable sessions, an hour after they were written.
 
     Args:
         url: the root.
@@ -163,8 +173,9 @@ def _prune(
     if remove:
         for name in removable:
             remove_checkpoint(root, name)
+    names = _prune_names(root, set(retained), remove=remove)
     if active_saves:
-        return PruneReport(removable, 0, 0, active_saves)
+        return PruneReport(removable, 0, 0, active_saves, names)
     chunks = nbytes = 0
     with BoundedThreadPool(thread_count(root.local), "entrepot-prune") as workers:
         now = time.time()
@@ -179,7 +190,40 @@ def _prune(
             nbytes += file.nbytes
             if remove:
                 workers.submit(root.remove, file.name)
-    return PruneReport(removable, chunks, nbytes, 0)
+    return PruneReport(removable, chunks, nbytes, 0, names)
+
+
+def _prune_names(root: StorageDirectory, retained: Container[str], *, remove: bool) -> int:
+    """Remove names of durable sessions whose object is not there any more; return how many there are.
+
+    Recent ones are left alone: in the background, an object may be written after its name. So are damaged ones, which a
+    lookup reports.
+    """
+    before = time.time() - TEMPORARY_SECONDS
+    files = root.files(f"{SHARED_FOLDER}/{NAMES_FOLDER}")
+    old_names = [file.name for file in files if file.modified is not None and file.modified < before]
+    with BoundedThreadPool(thread_count(root.local), "entrepot-prune") as workers:
+        bound = [(name, workers.submit(_bound_id, root, name)) for name in old_names]
+        dangling = [
+            (name, oid) for name, result in bound if (oid := result.result()) is not None and oid not in retained
+        ]
+        if remove:
+            for name, oid in dangling:
+                workers.submit(_remove_name, root, name, oid)
+    return len(dangling)
+
+
+def _remove_name(root: StorageDirectory, file: str, oid: str) -> None:
+    if _bound_id(root, file) == oid:  # not bound to something else since it was read
+        root.remove(file)
+
+
+def _bound_id(root: StorageDirectory, file: str) -> str | None:
+    """Return the ID that a file says a name is bound to; None: it is damaged, or has just been removed."""
+    try:
+        return str(json.loads(root.read(file))["id"])
+    except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def _select_removable(

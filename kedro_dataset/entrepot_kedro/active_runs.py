@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 RUN_ID = "run_id"
+# Added by the hooks to the parameters of a run whose configuration is not in the project's own folder: Kedro leaves it
+# out, but a run may not go on with the values of one that had another configuration.
+CONF_SOURCE = "conf_source"
 
 
 @dataclass(frozen=True)

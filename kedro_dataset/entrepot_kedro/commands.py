@@ -125,7 +125,7 @@ def checkpoint(metadata: Any, url: str, session: str | None, dataset: str | None
 @click.option("--env", "-e", help="environment of a run of which it is not known; default: that of the failed run")
 @click.pass_obj
 def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str, env: str | None) -> None:
-    """Go on with a failed run, in its session, with its pipelines, environment and parameters.
+    """Go on with a failed run, in its session, with its pipelines, environment, configuration source and parameters.
 
     It begins with the nodes that the failed run has not finished, and computes what depends on them. Of a run that was
     killed these are not known: then it is kedro run --only-missing-outputs, which leaves outputs that exist as they
@@ -137,7 +137,11 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
         _check_store_is_running()
         store = _project_store(metadata)
         chosen = _chosen(store, metadata, session)
+        if session is None:
+            _check_newest(store, metadata, chosen)
         request = _request_of(store, chosen, {"pipeline_names": [pipeline] if pipeline else None, "env": env})
+        runner_class = _runner_class(runner)
+        _check_pipelines(request.get("pipeline_names", []))
         start_nodes = _journal(store).start_nodes(chosen)
         if renamed := _unknown_nodes(start_nodes):
             click.echo(f"the project has no node {', '.join(renamed)} any more, with which the failed run was to go on")
@@ -153,10 +157,8 @@ def resume(metadata: Any, session: str | None, pipeline: str | None, runner: str
         request["from_nodes"] = start_nodes  # the others that were asked for come before these, or are done
     os.environ["ENTREPOT_SESSION"] = chosen  # before any dataset is made
     from kedro.framework.session import KedroSession
-    from kedro.utils import load_obj
 
-    runner_class: Any = load_obj(runner, "kedro.runner")
-    of_project = {"env": request.pop("env", None), "runtime_params": request.pop("runtime_params", None)}
+    of_project = {name: request.pop(name, None) for name in ("env", "conf_source", "runtime_params")}
     with held, KedroSession.create(project_path=metadata.project_path, **of_project) as opened:
         kedro_session: Any = opened  # the declared type is one whose run() takes no arguments
         kedro_session.run(runner=runner_class(), only_missing_outputs=not start_nodes, **request)
@@ -232,6 +234,50 @@ def _request_of(store: Store, session: str, options: dict[str, Any]) -> dict[str
                 "values would be mixed with others. Leave that option out to resume it, or begin a new run by kedro run"
             )
     return request
+
+
+def _check_newest(store: Store, metadata: Any, chosen: str) -> None:
+    """
+    Raises:
+        ObjectNotFound: a newer run than that of the chosen session has failed, and has left nothing.
+    """
+    from entrepot.errors import ObjectNotFound
+
+    newest = _journal(store).newest_failed_session(Path(metadata.project_path))
+    if newest is not None and newest != chosen:
+        raise ObjectNotFound(
+            f"the last failed run, that of session {newest}, has left nothing in the store, or another process has it "
+            f"in use: begin anew by kedro run. An earlier one has left something: to go on with that one, name its "
+            f"session: --session {chosen}"
+        )
+
+
+def _runner_class(name: str) -> Any:
+    """
+    Raises:
+        InvalidArgument: there is no such class.
+    """
+    from entrepot.errors import InvalidArgument
+    from kedro.utils import load_obj
+
+    try:
+        return load_obj(name, "kedro.runner")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidArgument(f"there is no runner {name!r}: {error}") from error
+
+
+def _check_pipelines(names: list[str]) -> None:
+    """
+    Raises:
+        InvalidArgument: the project has no pipeline of one of these names.
+    """
+    from entrepot.errors import InvalidArgument
+    from kedro.framework.project import pipelines
+
+    if unknown := [name for name in names if name not in pipelines]:
+        raise InvalidArgument(
+            f"the project has no pipeline {unknown[0]!r}, only {', '.join(sorted(pipelines))}: begin anew by kedro run"
+        )
 
 
 def _unknown_nodes(names: list[str]) -> list[str]:
@@ -316,7 +362,7 @@ def _chosen(store: Store, metadata: Any, session: str | None) -> str:
     from entrepot.errors import InvalidArgument, ObjectNotFound
 
     if session is not None:
-        if session not in {info.session for info in store.sessions() if info.scope == store.scope}:
+        if not session or session not in {info.session for info in store.sessions() if info.scope == store.scope}:
             raise ObjectNotFound(f"there is no session {session!r} of this project: see kedro entrepot status")
         if other := _other_projects(store, metadata).get(session):
             raise InvalidArgument(
@@ -324,8 +370,10 @@ def _chosen(store: Store, metadata: Any, session: str | None) -> str:
                 f"{store.scope!r}: use the command there"
             )
         return session
+    listed = {info.session for info in store.sessions() if info.scope == store.scope and info.objects}
     for name in _ended_sessions(store, metadata):
-        return name
+        if name in listed:  # a run that has saved nothing is no failed run to go on with
+            return name
     running = [info.session for info in store.sessions() if info.scope == store.scope and _is_run(info.session)]
     if running:
         raise ObjectNotFound(

@@ -30,6 +30,7 @@ from entrepot_policy.state.events import log_file
 from kedro.framework.hooks import hook_impl
 from kedro.io import DatasetError
 
+from entrepot_kedro.compat.datasets import is_ephemeral
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy.run_journal import RunJournal, run_identity, run_request
 from entrepot_kedro.stored_datasets import declare_existing, one_per_session, resume_session, stored_datasets
@@ -63,10 +64,12 @@ def continue_earlier_run(
     free_inputs |= {name: dataset for name, dataset in unregistered.items() if dataset.session.ends_with_run}
     missing = {name: dataset for name, dataset in free_inputs.items() if not _exists(dataset)}
     if run_params.get("only_missing_outputs"):
-        # Under a policy, checkpoints may have what the store has not.
-        _continue(
-            run_params, datasets | free_inputs, lambda held: bool(held) and (has_policy or missing.keys() <= held)
-        )
+        # A run that computes nothing, as another one has saved all of its outputs, leaves the failed one as it is.
+        if not _has_all_outputs(pipeline, catalog, datasets):
+            # Under a policy, checkpoints may have what the store has not.
+            _continue(
+                run_params, datasets | free_inputs, lambda held: bool(held) and (has_policy or missing.keys() <= held)
+            )
     elif missing:
         _continue(run_params, datasets | free_inputs, lambda held: missing.keys() <= held)
     for name, dataset in unregistered.items():
@@ -169,6 +172,20 @@ def _continue(
             return
 
 
+def _has_all_outputs(pipeline: Pipeline, catalog: Any, datasets: Mapping[str, StoredDataset]) -> bool:
+    """Return whether everything that outlives a run exists, and a run would give back nothing else."""
+    if not all(node.outputs for node in pipeline.nodes):
+        return False
+    returned = pipeline.outputs()
+    for name in pipeline.all_outputs():
+        if name in datasets or name not in catalog or is_ephemeral(catalog.get(name)):
+            if name in returned:
+                return False
+        elif not catalog.exists(name):
+            return False
+    return True
+
+
 def _datasets_of_run(pipeline: Pipeline, catalog: Any) -> dict[str, StoredDataset]:
     """Return the datasets whose values belong to the run, by name."""
     return {
@@ -179,9 +196,12 @@ def _datasets_of_run(pipeline: Pipeline, catalog: Any) -> dict[str, StoredDatase
 
 
 def _exists(dataset: StoredDataset) -> bool:
+    """Return whether a dataset exists; leaves no session that it has not found."""
     try:
+        if dataset.session.ends_with_run and not dataset.session.is_of_process:
+            return _holds(dataset, dataset.session.name)
         return dataset.exists()
-    except DatasetError:
+    except (DatasetError, EntrepotError):
         return False  # the store cannot be asked; the load will report why
 
 

@@ -18,7 +18,7 @@ from kedro.framework.hooks import hook_impl
 from entrepot_kedro import active_runs
 from entrepot_kedro.allow_list import AllowList, find_allow_list
 from entrepot_kedro.catalog_names import named_entries
-from entrepot_kedro.compat.projects import manager_of
+from entrepot_kedro.compat.projects import foreign_conf_source, manager_of
 from entrepot_kedro.log import logger
 from entrepot_kedro.policy import policy_registry
 
@@ -85,7 +85,8 @@ class EntrepotHooks:
 
     Attributes:
         allow_list: which datasets without a catalog entry go through the store, in the session opened last; None: none.
-        session: ``manager``, the hook manager of the session that was opened last in this thread.
+        session: of the session that was opened last in this thread: ``manager``, its hook manager, and
+            ``conf_source``, where its configuration comes from, if that is not the project's own folder.
     """
 
     def __init__(self) -> None:
@@ -108,6 +109,7 @@ class EntrepotHooks:
             binding.provide_credentials(_credentials_of(context.config_loader))
         self.allow_list = find_allow_list(context)
         self.session.manager = manager_of(context)
+        self.session.conf_source = foreign_conf_source(context)
         _name_datasets(context.config_loader)
 
     @hook_impl
@@ -122,6 +124,8 @@ class EntrepotHooks:
             PolicyError: a target is not writable.
             InvalidArgument: datasets of one scope have different credentials, under a policy.
         """
+        if (conf_source := getattr(self.session, "conf_source", None)) is not None:
+            run_params = {**run_params, active_runs.CONF_SOURCE: conf_source}
         run_params, interrupted_runs = active_runs.begin(run_params, pipeline, catalog)
         for run in interrupted_runs:
             _end_interrupted_run(run)
@@ -162,6 +166,8 @@ class EntrepotHooks:
             begin_run(binding, run_params, pipeline, catalog)
         elif (continued_runs := _loaded_continued_runs()) is not None:
             continued_runs.begin_run(run_params, pipeline, catalog)
+        if (session_cleanup := _loaded_session_cleanup()) is not None:
+            session_cleanup.on_run_checked(pipeline, catalog)
         if held_sessions is not None:
             held_sessions.hold(str(run_params["run_id"]), pipeline, catalog)
             if (
@@ -235,10 +241,12 @@ class EntrepotHooks:
             enable_retries(binding, node, catalog, inputs)
 
     @hook_impl
-    def after_node_run(self, node: Node) -> None:
+    def after_node_run(self, node: Node, catalog: Any, outputs: dict[str, Any]) -> None:
         """Record a node whose function returned; without outputs, its attempt ends here."""
-        if (session_cleanup := _loaded_session_cleanup()) is not None:
-            session_cleanup.on_node_success(node.name)
+        if "entrepot_kedro.dataset" in sys.modules:
+            from entrepot_kedro import finished_nodes
+
+            finished_nodes.node_computed(node, catalog, outputs)
         if not node.outputs and (node_reservations := _loaded_node_reservations()) is not None:
             node_reservations.end_node(node, succeeded=True)
         binding = policy_registry.active()
@@ -258,6 +266,8 @@ class EntrepotHooks:
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, node: Node) -> None:
         """Record a saved output; the last one ends the node's attempt, and what it has reserved."""
+        if (finished_nodes := sys.modules.get("entrepot_kedro.finished_nodes")) is not None:
+            finished_nodes.output_saved(node, dataset_name)
         if (node_reservations := _loaded_node_reservations()) is not None:
             node_reservations.output_saved(node, dataset_name)
         binding = policy_registry.active()

@@ -30,6 +30,7 @@ from entrepot_io.connections import scope_store, unshared_store
 from kedro.io import DatasetError
 from kedro.utils import find_kedro_project
 
+from entrepot_kedro import finished_nodes
 from entrepot_kedro.compat.datasets import is_ephemeral
 from entrepot_kedro.ended_runs import ENDED_KEY, process_mark
 from entrepot_kedro.log import logger
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from kedro.pipeline.node import Node
 
 _lock = threading.Lock()
-_succeeded_nodes: set[str] = set()  # nodes of this process's run that succeeded; guarded by _lock
 _run_began = 0.0  # when the run began that began last in this process, as time.time(); guarded by _lock
 
 
@@ -54,20 +54,22 @@ _run_began = 0.0  # when the run began that began last in this process, as time.
 def on_run_begin() -> None:
     """Reset the state for a run that begins in this process."""
     global _run_began
+    finished_nodes.begin_run()
     with _lock:
-        _succeeded_nodes.clear()
         _run_began = time.time()
 
 
-def on_node_success(name: str) -> None:
-    """Record that a node succeeded in this process; nodes in worker processes are not known here."""
-    with _lock:
-        _succeeded_nodes.add(name)
+def on_run_checked(pipeline: Pipeline, catalog: Any) -> None:
+    """Prepare the sessions of a run, now that it is known which they are."""
+    names = {node.name for node in pipeline.nodes}
+    for location in _run_sessions(pipeline, catalog):
+        finished_nodes.forget(location.scope, location.session, names)
 
 
 def on_run_success(pipeline: Pipeline, catalog: Any) -> None:
     """Arrange for the session of a successful run to be removed with the last of its datasets."""
     for location, datasets in _run_sessions(pipeline, catalog).items():
+        finished_nodes.remove(location.scope, location.session)
         try:
             held = unshared_store(location.address, location.scope, location.session, durable=False)
             _mark_ended(location)
@@ -93,10 +95,12 @@ def on_run_failure(pipeline: Pipeline, catalog: Any) -> dict[str, list[str]]:
         try:
             saved_bytes = _saved_bytes(location)
             if saved_bytes is None:
+                finished_nodes.remove(location.scope, location.session)
                 continue
             persistent = stored_datasets(catalog, pipeline, pipeline)
             saved = _saved_by_run({name: persistent[name] for name in persistent.keys() - datasets.keys()})
-            nodes = nodes_to_run(pipeline, catalog, datasets, saved)
+            finished = finished_nodes.finished_nodes(location.scope, location.session)
+            nodes = nodes_to_run(pipeline, catalog, datasets, saved, finished)
             outputs = pipeline.from_nodes(*nodes).all_outputs() - datasets.keys() - saved
             existing = sorted(name for name in outputs if _is_left_over(name, catalog))
         except (EntrepotError, DatasetError) as error:
@@ -138,21 +142,24 @@ def on_run_refused(pipeline: Pipeline, catalog: Any) -> None:
 
 
 def nodes_to_run(
-    pipeline: Pipeline, catalog: Any, run_datasets: Mapping[str, StoredDataset], saved: Container[str] = ()
+    pipeline: Pipeline,
+    catalog: Any,
+    run_datasets: Mapping[str, StoredDataset],
+    saved: Container[str] = (),
+    finished: Container[str] = (),
 ) -> list[str]:
     """Return the nodes that a run must start with to continue in the session of a failed one.
 
     A node is done if its outputs exist or are no longer needed. For outputs outside the store it is unknown which run
-    wrote them, so such a node runs again unless this process saw it succeed.
+    wrote them, so such a node runs again unless it is known to have finished.
 
     Args:
         pipeline: pipeline of the failed run.
         catalog: catalog of the run.
         run_datasets: its datasets in the run's session, by name.
         saved: names of other datasets in the store that this run has saved.
+        finished: names of nodes that this run has finished.
     """
-    with _lock:
-        succeeded = set(_succeeded_nodes)
     makers = {name: node for node in pipeline.nodes for name in node.outputs}
     existing = {name for name, dataset in run_datasets.items() if dataset.outlives_process()}
     rerun_names: set[str] = set()  # names of nodes
@@ -161,7 +168,7 @@ def nodes_to_run(
         readers = [node.name for node in pipeline.nodes if name in node.inputs]
         if name in run_datasets:
             return name in existing or (bool(readers) and rerun_names.isdisjoint(readers))
-        return name in saved or maker in succeeded
+        return name in saved or maker in finished
 
     def missing_makers(inputs: Iterable[str]) -> set[str]:
         return {
@@ -171,7 +178,7 @@ def nodes_to_run(
         }
 
     for node in reversed(pipeline.nodes):  # readers come before the makers of their inputs
-        if (not node.outputs and node.name not in succeeded) or not all(
+        if (not node.outputs and node.name not in finished) or not all(
             is_available(name, node.name) for name in node.outputs
         ):
             rerun_names.add(node.name)

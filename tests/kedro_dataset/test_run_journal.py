@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -210,6 +211,30 @@ def test_files_that_somebody_has_changed_stop_no_run(
     os.utime(changed, (0, 0))
     journal.write("run-3", "kedro/run-3", "other")
     assert not changed.exists()
+
+
+def test_a_time_that_no_float_can_hold_stops_no_run(tmp_path: Path) -> None:
+    log = tmp_path / "scope.jsonl"
+    record_killed_run(log, "run-1")
+    (entry,) = (tmp_path / "scope.runs").glob("*.json")
+    content = json.loads(entry.read_text())
+    entry.with_name("other.json").write_text(json.dumps(content | {"run": "other", "begun": 10**400}))
+    journal = RunJournal(log)
+    assert [run for run, _ in journal.sessions("same")] == ["run-1", "other"]
+    journal.write("run-2", "kedro/run-2", "other")
+
+
+def test_nothing_is_left_of_entries_that_could_not_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "scope.runs"
+    folder.mkdir()
+    of_killed_process = folder / "run.1234.new"
+    of_killed_process.touch()
+    os.utime(of_killed_process, (0, 0))
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"  # as on a full disk
+    command = [sys.executable, "-c", limit + WRITER, str(tmp_path / "scope.jsonl"), "run-1", "same"]
+    process = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert "it cannot be continued" in " ".join((process.stdout + process.stderr).split())
+    assert list(folder.iterdir()) == []
 
 
 def test_a_run_that_is_killed_as_it_continues_another_is_continued_in_turn(tmp_path: Path) -> None:

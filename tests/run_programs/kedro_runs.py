@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from pathlib import Path
 from typing import Any
 
 from entrepot_kedro.catalog_names import named_entries
@@ -24,6 +25,7 @@ class Context:
     """
 
     def __init__(self, conf_source: str) -> None:
+        self.project_path = Path(conf_source).parent
         self.config_loader = OmegaConfigLoader(conf_source, base_env="base", default_run_env="local")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
@@ -32,3 +33,23 @@ def configure_pipelines(package: str) -> None:
     from kedro.framework import project
 
     project.pipelines.configure(f"{package}.pipeline_registry")
+
+
+def foreign_conf_source(context: Any) -> str | None:
+    """Return where a session's configuration comes from, if that is not the project's own folder; None: it is.
+
+    Args:
+        context: of the session.
+
+    Returns:
+        a URL, or the absolute path of a folder or an archive.
+    """
+    from kedro.framework.project import settings
+
+    source = getattr(context.config_loader, "conf_source", None)
+    if source is None:
+        return None
+    if "://" in str(source):
+        return str(source)
+    path = Path(source).resolve()
+    return None if path == (Path(context.project_path) / settings.CONF_SOURCE).resolve() else str(path)

@@ -19,6 +19,7 @@ from typing import Any
 from entrepot.errors import InvalidArgument
 from entrepot_io.keys import shorten
 
+from entrepot_kedro.active_runs import CONF_SOURCE
 from entrepot_kedro.ended_runs import process_identity
 from entrepot_kedro.log import logger
 from entrepot_kedro.values.sessions import project_folder
@@ -26,12 +27,14 @@ from entrepot_kedro.values.sessions import project_folder
 FORMAT_VERSION = 2
 MAX_ENTRIES = 64
 MAX_AGE_SECONDS = 30 * 86400.0
-_REQUEST_PARAMS = ("pipeline_names", "env", "runtime_params", "load_versions")
+TEMPORARY_SECONDS = 3600.0  # no write takes that long
+_REQUEST_PARAMS = ("pipeline_names", "env", CONF_SOURCE, "runtime_params", "load_versions")
 _IDENTITY_PARAMS = ("project_path", *_REQUEST_PARAMS)  # projects may share a scope
 _NODE_PARAMS = ("tags", "node_names", "from_nodes", "to_nodes", "from_inputs", "to_outputs", "namespaces")
 _REQUEST_TYPES: dict[str, type] = {
     "pipeline_names": list,
     "env": str,
+    CONF_SOURCE: str,
     "runtime_params": dict,
     "load_versions": dict,
     **dict.fromkeys(_NODE_PARAMS, list),
@@ -135,6 +138,14 @@ class RunJournal:
         """Return by session the folder of the project whose run is the newest in it."""
         return {str(entry["session"]): str(entry["project"]) for entry in reversed(self._entries())}
 
+    def newest_failed_session(self, project: Path) -> str | None:
+        """Return the session of the newest run of a project that is over and did not succeed; None: there is none."""
+        folder = str(project.resolve())
+        for entry in self._entries():
+            if entry["project"] == folder and not _is_alive(entry["process"]):
+                return str(entry["session"])
+        return None
+
     def request_of(self, session: str) -> dict[str, Any] | None:
         """Return what the newest run in a session was asked for; None if the journal has no such run.
 
@@ -212,8 +223,8 @@ class RunJournal:
         temporary_path = path.with_suffix(f".{os.getpid()}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary_path.write_text(json.dumps(entry))
             try:
+                temporary_path.write_text(json.dumps(entry))
                 install(temporary_path, path)  # atomic
             finally:
                 temporary_path.unlink(missing_ok=True)
@@ -231,6 +242,12 @@ class RunJournal:
         return entries
 
     def _prune(self) -> None:
+        # Entries of processes that were killed while they wrote, and nodes of runs that somebody has removed.
+        for pattern, age in (("*.new", TEMPORARY_SECONDS), ("*.finished", MAX_AGE_SECONDS)):
+            for path in self._folder.glob(pattern):
+                with suppress(OSError):
+                    if time.time() - path.stat().st_mtime > age:
+                        path.unlink()
         for path in self._folder.glob("*.json"):
             with suppress(OSError):  # removed meanwhile
                 if time.time() - path.stat().st_mtime > MAX_AGE_SECONDS and _read_entry(path) is None:
@@ -317,7 +334,10 @@ def _damage(entry: Any) -> str:
 def _begun(entry: Mapping[str, Any]) -> float:
     """Return when a run began, as ``time.time()``; 0: the entry does not say, as somebody else has changed it."""
     begun = entry.get("begun")
-    return float(begun) if isinstance(begun, (int, float)) and math.isfinite(begun) else 0.0
+    with suppress(OverflowError):  # an integer of hundreds of digits
+        if isinstance(begun, (int, float)) and math.isfinite(begun):
+            return float(begun)
+    return 0.0
 
 
 def _sorted(value: Any) -> Any:

@@ -130,6 +130,24 @@ def test_the_memory_of_a_process_is_no_durable_tier_of_other_processes(
         connect(daemon)
 
 
+def test_names_without_an_object_are_pruned(daemon: Any, tmp_path: Path) -> None:
+    """A value that is deleted, or pruned, leaves its name."""
+    with connect(daemon, str(tmp_path)) as store:
+        deleted = store.put(b"1", name="deleted")
+        store.put(b"2", name="kept")
+        store.delete(deleted)
+    names = [path for path in (tmp_path / ".entrepot" / "names").rglob("*") if path.is_file()]
+    assert len(names) == 2
+    assert prune(str(tmp_path)).names == 0, "a recent name may precede its object"
+    for path in names:
+        os.utime(path, (0, 0))
+    assert prune(str(tmp_path), dry_run=True).names == 1
+    assert prune(str(tmp_path)).names == 1
+    assert [json.loads(path.read_text())["name"] for path in names if path.exists()] == ["kept"]
+    with connect(daemon, str(tmp_path)) as store:
+        assert store.get_by_name("kept") == b"2"
+
+
 def test_built_tables_are_durable(daemon: Any, folder: Any, reboot: Callable[[], None]) -> None:
     schema = pa.schema([("n", pa.int64()), ("x", pa.float64())])
     durable = entrepot.Durable(folder.url)

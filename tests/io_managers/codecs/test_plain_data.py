@@ -282,6 +282,16 @@ def own_leaves(value: Any) -> Iterator[Any]:
             yield from own_leaves(each)
 
 
+def test_an_array_in_an_array_of_objects_and_beside_it_comes_back_as_one(round_trip: Any) -> None:
+    shared = np.zeros(3)
+    objects = np.empty(2, dtype=object)
+    objects[:] = [shared, [shared]]
+    back = round_trip([objects, shared, {"o": objects}], allow_pickle=True)
+    assert back[0] is back[2]["o"]
+    assert back[0][0] is back[1]
+    assert back[0][1][0] is back[1]
+
+
 def test_values_that_cannot_be_modified_are_written_once_if_they_occur_again(put: Any) -> None:
     scalar = np.float64(1.5)
     stored = put([scalar] * 1000)

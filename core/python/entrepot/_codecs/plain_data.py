@@ -219,6 +219,8 @@ class _DataWriter:
             raise UnsupportedType(f"plain data contains a {type(value).__qualname__}, which must be pickled")
         inlined = encoder.inlined
         node = encoder.encode(value)
+        if node.codec == PICKLE_CODEC:  # its codec has declined this value, such as an array of objects
+            raise UnsupportedType(f"plain data contains a {type(value).__qualname__} that must be pickled")
         in_tree = getattr(codec, "in_tree", False) and len(self.children) < MAX_IN_TREE
         in_tree = in_tree or id(value) in self._shared_children
         if node.buffers or node.children or in_tree:
@@ -320,7 +322,7 @@ class DataCodec(Codec):
         mark = encoder._mark()  # pyright: ignore[reportPrivateUsage]
         try:
             shared, shared_children = False, set[int]()
-            while True:  # at most three times
+            while True:  # ends, as each repetition adds to what it has learned
                 writer = _DataWriter(encoder, shared, shared_children)
                 try:
                     tree = writer.write(value)
@@ -329,7 +331,7 @@ class DataCodec(Codec):
                 else:
                     if not writer.repeated_ids:
                         break
-                    shared_children = writer.repeated_ids
+                    shared_children |= writer.repeated_ids
                 encoder._rewind(mark)  # pyright: ignore[reportPrivateUsage]
         except RecursionError as error:
             raise UnsupportedType("the value is nested too deeply for this stack: flatten it") from error
