@@ -52,8 +52,8 @@ _lock = threading.Lock()
 # Guarded by _lock. Key: address, scope, pickle rule, ENTREPOT_ALLOW_PICKLE, what text is read as, storage options.
 _stores: dict[tuple[str | None, str, PickleRule, str | None, str | None, str], Store] = {}
 _allocating: _ValueMemory | None = None  # guarded by _lock
-# Sessions that a reader of many values keeps open, by address, scope and session; guarded by _lock.
-_held: WeakValueDictionary[tuple[str | None, str, str], Store] = WeakValueDictionary()
+# Sessions that a reader of many values keeps open, by address, scope, session and pickle rule; guarded by _lock.
+_held: WeakValueDictionary[tuple[str | None, str, str, PickleRule], Store] = WeakValueDictionary()
 # Replaced as a whole by the process's orchestrator; read at each use of a store.
 _pickle_rule: PickleRule = (None, None)
 
@@ -199,14 +199,14 @@ def hold_session(address: str | None, scope: str, session: str) -> Store:
     """
     store = session_store(address, scope, session, None)
     with _lock:
-        _held[address, scope, session] = store
+        _held[address, scope, session, _pickle_rule] = store
     return store
 
 
 def _held_session(current: Store, address: str | None, scope: str, session: str) -> Store | None:
     """Return a session that is held on the current connection; None: there is none."""
     with _lock:
-        held = _held.get((address, scope, session))
+        held = _held.get((address, scope, session, _pickle_rule))
     if held is None or held.closed or held.instance_id != current.instance_id:
         return None
     return held

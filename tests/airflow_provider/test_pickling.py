@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from entrepot.errors import InvalidArgument, UnsupportedType
+from entrepot_airflow.values import read_ahead
 from entrepot_io import connections
 from entrepot_io.connections import close_all
 
@@ -103,6 +104,17 @@ def test_option_no_refuses_pickle_on_write_and_read(backend: Any, monkeypatch: p
         read(backend, entry)
     with pytest.raises(UnsupportedType, match=r"\[entrepot\] allow_pickle controls this"):
         database_entry(backend, Model(3))
+
+
+def test_the_option_holds_for_the_results_of_mapped_tasks(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = database_entry(backend, Model(3))
+    monkeypatch.setenv(ALLOW_PICKLE_VARIABLE, "no")
+    connections.permit_pickle(None, None)  # as in a new process, which has read nothing yet
+    monkeypatch.setattr(read_ahead, "stored_entries", lambda sequence, start, stop: [entry][start:stop])
+    sequence = read_ahead.ReadAheadSequence(xcom_arg=SimpleNamespace(), ti=SimpleNamespace())
+    assert sequence._request_batch(0, 1) == (0, [entry], read_ahead.REFERENCES)
+    with pytest.raises(UnsupportedType, match=r"\[entrepot\] allow_pickle controls this"):
+        read(backend, entry)
 
 
 def test_option_yes_allows_any_class(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from entrepot_airflow.compat.lazy_sequences import (
     stored_entries,
 )
 from entrepot_airflow.configuration import current_settings, policy_path
+from entrepot_airflow.values.xcom_values import settings_of_values
 
 if TYPE_CHECKING:
     from entrepot import Store
@@ -103,7 +104,8 @@ class ReadAheadSequence(LazyXComSequence[Any]):
         if first is not None:
             with suppress(EntrepotError):  # whoever reads the value is told
                 reference = Reference.parse(first)
-                self._session = hold_session(current_settings().address, reference.scope, reference.session)
+                # With the rule for pickled values in effect, with which each of them is read.
+                self._session = hold_session(settings_of_values().address, reference.scope, reference.session)
         self._batch = (start, entries, stop - start)
         self._loading = range(0)
         return self._batch

@@ -38,7 +38,7 @@ def store_xcom(value: Any, xcom_key: XComKey) -> Any:
     Raises:
         InvalidArgument: it is to stay in Airflow's database, and is not plain JSON.
     """
-    settings = _settings_with_pickle_rule()
+    settings = settings_of_values()
     plain, options = split(value)
     limit = settings.inline_below if options.inline is None else _NO_LIMIT if options.inline else 0
     if stays_inline(plain, limit):
@@ -93,7 +93,7 @@ def _store_value(value: Any, xcom_key: XComKey, settings: Settings, options: Val
 
 def load_xcom(entry: object) -> Any:
     """Return the value of a stored reference."""
-    settings = _settings_with_pickle_rule()
+    settings = settings_of_values()
     if settings.copy == "never":
         read_only_advice.record_read_only_value()
     reference = Reference.parse(entry)
@@ -109,7 +109,7 @@ def load_xcom(entry: object) -> Any:
     return get()
 
 
-def _settings_with_pickle_rule() -> Settings:
+def settings_of_values() -> Settings:
     """Return the settings, after putting the rule for pickled values into effect."""
     permit_pickle(*pickle_rule())
     return current_settings()
