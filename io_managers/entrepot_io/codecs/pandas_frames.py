@@ -19,7 +19,7 @@ from entrepot.errors import CorruptData
 
 from entrepot_io.codecs.numpy_arrays import address_of, decode_ndarray
 from entrepot_io.codecs.pandas_arrays import decode_column, encode_values, values_of
-from entrepot_io.codecs.pandas_index import decode_index
+from entrepot_io.codecs.pandas_index import decode_index, decode_labels
 from entrepot_io.codecs.pandas_labels import encode_attributes, restore_attributes
 from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size, sizes
 
@@ -158,7 +158,7 @@ class DataFrameCodec(CheckedCodec):
         if len(order) != count or sorted(order) != list(range(count)):
             raise damaged(node, f"its blocks do not form {count} columns")
         index = decode_index(child(node, 0), decoder, rows)
-        columns = decode_index(child(node, 1), decoder, count)
+        columns = decode_labels(child(node, 1), decoder, count)
         blocks = [
             self._block(child(node, 3 + number), decoder, rows, len(block)) for number, block in enumerate(positions)
         ]

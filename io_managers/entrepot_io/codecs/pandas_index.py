@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
-from entrepot.codec import Decoder, Encoder, Node
+from entrepot.codec import Decoder, Encoder, Node, default_registry, pack_tree, unpack_tree
+from entrepot.errors import CorruptData, EntrepotError
 
-from entrepot_io.codecs.pandas_arrays import decode_codes, decode_values, encode_values, values_of
+from entrepot_io.codecs.pandas_arrays import ArrayCodec, decode_codes, decode_values, encode_values, values_of
 from entrepot_io.codecs.pandas_labels import decode_freq, encode_freq
 from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields
+
+
+MAX_SHARED_BYTES = 16 << 10  # size of a packed index whose labels may be shared
+# pandas' tables in which labels are found are not made for threads that run at the same time.
+_GIL_ENABLED = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 class IndexCodec(CheckedCodec):
@@ -74,9 +82,61 @@ class IndexCodec(CheckedCodec):
 
 def decode_index(node: Node, decoder: Decoder, length: int | None = None) -> Any:
     """Decode a child that must be an index, of ``length`` labels if given."""
-    index = decoder.decode(node)
+    return _checked_index(node, decoder.decode(node), length)
+
+
+def decode_labels(node: Node, decoder: Decoder, length: int) -> Any:
+    """Decode a child that must be an index of ``length`` column labels.
+
+    Frames that have the same few labels of text share them, and the table in which pandas finds a label, as copies of
+    one frame do: of many frames, most have the same columns, and to make both takes as long as the rest of a frame.
+    Each has an index of its own, so that it may give it another name.
+    """
+    shared = _shared_labels(node)
+    return _checked_index(node, decoder.decode(node) if shared is None else shared.view(), length)
+
+
+def _checked_index(node: Node, index: Any, length: int | None) -> Any:
     if not isinstance(index, pd.Index):
         raise damaged(node, f"expected an index, found {type(index).__name__}")
     if length is not None and len(index) != length:
         raise damaged(node, f"expected {length} labels, found {len(index)}")
     return index
+
+
+def _shared_labels(node: Node) -> Any:
+    """Return the index that all frames with these labels have a view of; None: they share none."""
+    if not _GIL_ENABLED or node.codec != IndexCodec.name or len(node.children) != 2:
+        return None
+    values = node.children[1]
+    is_text = values.codec == ArrayCodec.name and isinstance(values.params, list) and values.params[:1] == ["text"]
+    if not is_text or _has_buffers(node):
+        return None
+    tree = pack_tree(node)
+    return _labels_of(tree) if len(tree) <= MAX_SHARED_BYTES else None
+
+
+def _has_buffers(node: Node) -> bool:
+    return bool(node.buffers) or any(map(_has_buffers, node.children))
+
+
+@lru_cache(maxsize=64)
+def _labels_of(tree: bytes) -> Any:
+    """Return the index that a packed tree without buffers describes; None if it may not be shared, or is damaged."""
+    decoder = Decoder(default_registry(), _refuse_buffer, 0, allow_pickle=False)
+    try:
+        index: Any = decoder.decode(unpack_tree(tree))
+    except EntrepotError:  # decoding it for a frame reports that, or may use pickle
+        return None
+    if not isinstance(index, pd.Index) or len(index) == 0:
+        return None
+    labels: Any = index.array
+    try:
+        labels[0] = labels[0]
+    except ValueError:
+        return index
+    return None  # before pandas 3, who has an index can write to its labels
+
+
+def _refuse_buffer(index: int) -> Any:
+    raise CorruptData(f"labels in the tree refer to buffer {index}")
