@@ -1,4 +1,4 @@
-"""Setup and teardown, pulls from earlier runs, and asynchronous tasks."""
+"""Setup and teardown, pulls from earlier runs, asynchronous tasks, ``airflow dags test``, and other versions."""
 
 from __future__ import annotations
 
@@ -36,3 +36,21 @@ def test_asynchronous_tasks_get_and_return_values(steps: StepResults) -> None:
     state, values = steps.value("asynchronous")
     assert state == "success"
     assert values == [3, 3]
+
+
+def test_airflow_dags_test_passes_values_on(steps: StepResults) -> None:
+    assert steps.value("commanded") == f"ndarray {SUM}"
+
+
+@pytest.mark.parametrize(
+    ("phase", "failed", "read"), [("write", "first", None), ("read", "last", None), ("write after read", "last", SUM)]
+)
+def test_a_store_of_another_version_fails_the_task_with_advice(
+    steps: StepResults, phase: str, failed: str, read: int | None
+) -> None:
+    seen = steps.value(phase)
+    task_id, error, message = seen["failure"]
+    assert (task_id, error) == (failed, "VersionMismatch")
+    assert "install the same version of entrepot on both sides" in message
+    assert seen["states"][failed] == "failed"
+    assert seen["read"] == read

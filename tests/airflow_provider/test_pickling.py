@@ -111,7 +111,8 @@ def test_the_option_holds_for_the_results_of_mapped_tasks(backend: Any, monkeypa
     monkeypatch.setenv(ALLOW_PICKLE_VARIABLE, "no")
     connections.permit_pickle(None, None)  # as in a new process, which has read nothing yet
     monkeypatch.setattr(read_ahead, "stored_entries", lambda sequence, start, stop: [entry][start:stop])
-    sequence = read_ahead.ReadAheadSequence(xcom_arg=SimpleNamespace(), ti=SimpleNamespace())
+    of_none: Any = SimpleNamespace()
+    sequence = read_ahead.ReadAheadSequence(xcom_arg=of_none, ti=of_none)
     assert sequence._request_batch(0, 1) == (0, [entry], read_ahead.REFERENCES)
     with pytest.raises(UnsupportedType, match=r"\[entrepot\] allow_pickle controls this"):
         read(backend, entry)

@@ -57,6 +57,28 @@ def build(dag_id: str) -> Any:
     return dag
 
 
+def build_daily(dag_id: str) -> Any:
+    """Return a DAG of three days that have passed, so that only a backfill runs it."""
+    import numpy as np
+    import pendulum
+    from airflow.sdk import DAG, get_current_context, task
+
+    first, last = (pendulum.datetime(2026, 1, day, tz="UTC") for day in (1, 3))
+    with DAG(dag_id, schedule="@daily", start_date=first, end_date=last, catchup=False) as dag:
+
+        @task
+        def day() -> Any:
+            context: Any = get_current_context()
+            return np.full(5000, context["logical_date"].day)
+
+        @task
+        def total(values: Any) -> int:
+            return int(values.sum())
+
+        total(day())
+    return dag
+
+
 def build_fan_out(dag_id: str) -> Any:
     """Return a DAG that is mapped over ``count`` of its run's configuration; each value has the run's own ``first``."""
     import numpy as np

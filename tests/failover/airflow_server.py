@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -18,6 +19,7 @@ from examples.flights.processes import Child, DemoError, free_port, tail
 
 START_SECONDS = 480.0
 RUN_SECONDS = 600.0
+COMMAND_SECONDS = 300.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -135,6 +137,31 @@ class AirflowServer:
         run = run or f"case-{dag_id}"
         self._api.start_run(dag_id, run, conf)
         return run
+
+    def run_command(self, *arguments: str) -> str:
+        """Run a command of ``airflow``; return its output.
+
+        Raises:
+            DemoError: it fails.
+        """
+        command = [sys.executable, "-m", "airflow", *arguments]
+        done = subprocess.run(
+            command,
+            env=self.variables,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_SECONDS,
+        )
+        if done.returncode != 0:
+            raise DemoError(f"airflow {' '.join(arguments)}:\n{done.stdout[-10_000:]}")
+        return done.stdout
+
+    def runs(self, dag_id: str) -> dict[str, str]:
+        """The kinds of a DAG's runs, such as ``backfill``, by their IDs."""
+        entries = self._api.call_with_retries(f"/api/v2/dags/{dag_id}/dagRuns")["dag_runs"]
+        return {entry["dag_run_id"]: entry["run_type"] for entry in entries}
 
     def delete_run(self, dag_id: str, run: str) -> None:
         """Delete a run, like a user."""

@@ -68,6 +68,7 @@ TRACES = {
 FAN_OUTS = {"fan_out_a": 0, "fan_out_b": 1000}  # DAGs with tasks of the same names, which run at once: first value
 COUNT = 8
 OTHER_HOST = "other_host"
+DAILY = "daily"  # a DAG that only a backfill runs
 RUNNERS: dict[str, Any] = {"celery": airflow_celery.running, "local": airflow_server.running}
 
 
@@ -113,6 +114,7 @@ def airflow(request: pytest.FixtureRequest, airflow_database: Callable[[], dict[
         for name in FAN_OUTS:
             airflow_dag.write_file(dags, name, {}, builder="build_fan_out")
         airflow_dag.write_file(dags, OTHER_HOST, {}, builder="build_other_host")
+        airflow_dag.write_file(dags, DAILY, {}, builder="build_daily")
         variables = airflow_database() | {
             "AIRFLOW__ENTREPOT__SCOPE": SCOPE,
             "AIRFLOW__ENTREPOT__ADDRESS": address,
@@ -120,7 +122,7 @@ def airflow(request: pytest.FixtureRequest, airflow_database: Callable[[], dict[
             "AIRFLOW__ENTREPOT__POLICY": str(folder / "none" / "policy.yaml"),
         }
         dag_ids = {*CASES, *FAN_OUTS, OTHER_HOST}
-        with RUNNERS[request.param](folder / "home", dags, variables, dag_ids) as server:
+        with RUNNERS[request.param](folder / "home", dags, variables, {*dag_ids, DAILY}) as server:
             confs: dict[str, Any] = {name: {"first": first, "count": COUNT} for name, first in FAN_OUTS.items()}
             runs = {name: server.start_run(name, conf=confs.get(name)) for name in sorted(dag_ids)}
             states = {name: server.wait_for_end(name, run) for name, run in runs.items()}
@@ -205,6 +207,18 @@ def test_values_of_a_run_deleted_over_rest_are_removed(airflow: Airflow) -> None
     airflow.server.delete_run("fan_out_b", run)
     airflow.server.wait_for(lambda: deleted not in airflow.sessions(), "the scheduler to remove the run's values")
     assert kept in airflow.sessions()
+
+
+def test_a_backfill_passes_values_on_within_each_run(airflow: Airflow) -> None:
+    server, days = airflow.server, {f"backfill__2026-01-0{day}T00:00:00+00:00": day for day in (1, 2, 3)}
+    dates = ("--from-date", "2026-01-01", "--to-date", "2026-01-03")
+    server.run_command("backfill", "create", "--dag-id", DAILY, *dates, "--max-active-runs", "2")
+    server.wait_for(lambda: len(server.runs(DAILY)) == len(days), "the runs of the backfill")
+    assert server.runs(DAILY) == dict.fromkeys(days, "backfill")
+    for run, day in days.items():
+        assert server.wait_for_end(DAILY, run) == "success", server.task_log(DAILY, run, "total")
+        assert server.xcom_entry(DAILY, run, "total") == 5000 * day
+        assert server.xcom_entry(DAILY, run, "day")["session"] == run_session("airflow", DAILY, run)
 
 
 def test_a_worker_on_another_host_gets_an_error_that_names_the_host(airflow: Airflow) -> None:

@@ -147,7 +147,8 @@ class Client : public Rpc, public ForkWatcher, public std::enable_shared_from_th
   [[nodiscard]] Result<std::vector<std::uint8_t>> remove_generations(
       std::span<const ObjectGeneration> objects, const Interrupt& interrupt,
       std::optional<os::Deadline> deadline = std::nullopt);
-  // Starts reloading objects into memory, without waiting. Ignores objects that do not exist.
+  // Starts reloading objects into memory, without waiting for them. Ignores objects that do not exist. Maps segments of
+  // those that are in memory, so that a get of these needs no request: as many as SegmentViews::kMappedTogether.
   [[nodiscard]] Status load(std::span<const IdBytes> ids, const Interrupt& interrupt);
   // Moves objects out of memory; those not on disk yet are written in the background first. Pinned objects stay.
   [[nodiscard]] Result<std::vector<Status>> evict(std::span<const IdBytes> ids, const Interrupt& interrupt);

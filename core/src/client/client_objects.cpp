@@ -23,7 +23,7 @@ Result<std::vector<std::shared_ptr<SealedObject>>> Client::get(std::span<const I
   bool probed = false;                        // whether a lookup has said if there is a gateway
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, wait, interrupt));
+    ASSIGN_OR_RETURN(objects[i], pinned_->find(ids[i], views_, wait, interrupt, ids.subspan(i)));
     if (!objects[i]) missing.push_back(i);
   }
   if (missing.empty()) return objects;

@@ -1,5 +1,7 @@
 // Simple requests, one question and one answer: sessions, names, status.
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
 #include "client/client.h"
 
@@ -168,8 +170,13 @@ Result<std::vector<std::uint32_t>> Client::consumed(std::span<const IdBytes> ids
 // --- memory and disk ------------------------------------------------------------------------------------------------
 
 Status Client::load(std::span<const IdBytes> ids, const Interrupt& interrupt) {
-  for (std::size_t done = 0; done < ids.size(); done += kMaxBatch) {
-    const auto part = ids.subspan(done, std::min<std::size_t>(kMaxBatch, ids.size() - done));
+  RETURN_IF_ERROR(connection());
+  RETURN_IF_ERROR(pinned_->map(ids, views_, 0, interrupt));
+  std::vector<IdBytes> absent;
+  std::ranges::copy_if(ids, std::back_inserter(absent),
+                       [this](const IdBytes& id) { return !pinned_->generation_of(id).has_value(); });
+  for (std::size_t done = 0; done < absent.size(); done += kMaxBatch) {
+    const auto part = std::span(absent).subspan(done, std::min<std::size_t>(kMaxBatch, absent.size() - done));
     LookupRequest request;
     request.ids.assign(part.begin(), part.end());
     request.load_ms = 1;  // starts reloading without waiting

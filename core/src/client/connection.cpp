@@ -40,23 +40,67 @@ Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> b
     return Status(Code::kInvalidArgument, concat("a request of ", format_bytes(body.size()), " exceeds the limit of ",
                                                  format_bytes(kMaxBodyBytes), " per message"));
   }
-  const std::uint64_t began_ns = os::monotonic_ns();
-  const std::uint64_t request = next_request_.fetch_add(1, std::memory_order_relaxed);
-  if (request == kRingsAfterRequests && daemon_.load(std::memory_order_relaxed) != 0) open_rings();
   PendingCall pending;
-  {
+  RETURN_IF_ERROR(enter(std::span(&pending, 1)));
+  if (const Status sent = send(type, pending.request, body, fds); !sent.is_ok()) {
     const std::lock_guard lock(mutex_);
-    if (!reason_.is_ok()) return reason_;
-    pending_.emplace(request, &pending);
-  }
-  if (const Status sent = send(type, request, body, fds); !sent.is_ok()) {
-    const std::lock_guard lock(mutex_);
-    pending_.erase(request);
+    pending_.erase(pending.request);
     break_locked(sent);
     return sent;
   }
+  RETURN_IF_ERROR(wait_for(std::span(&pending, 1), deadline, interrupt, std::move(abandoned)));
+  if (!pending.status.is_ok()) return pending.status;
+  return std::move(pending.frame);
+}
+
+Result<std::vector<Result<Frame>>> Connection::call_all(MessageType type,
+                                                        std::span<const std::vector<std::uint8_t>> bodies,
+                                                        os::Deadline deadline, const Interrupt& interrupt) {
+  std::vector<PendingCall> calls(bodies.size());
+  RETURN_IF_ERROR(enter(calls));
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Status sent = send(type, calls[i].request, bodies[i], {});
+    if (sent.is_ok()) continue;
+    const std::lock_guard lock(mutex_);
+    break_locked(sent);  // which ends all that are pending
+    break;
+  }
+  RETURN_IF_ERROR(wait_for(calls, deadline, interrupt, {}));
+  std::vector<Result<Frame>> answers;
+  answers.reserve(calls.size());
+  for (PendingCall& call : calls) {
+    if (call.status.is_ok()) {
+      answers.emplace_back(std::move(call.frame));
+    } else {
+      answers.emplace_back(std::move(call.status));
+    }
+  }
+  return answers;
+}
+
+Status Connection::enter(std::span<PendingCall> calls) {
+  for (PendingCall& call : calls) {
+    call.request = next_request_.fetch_add(1, std::memory_order_relaxed);
+    if (call.request == kRingsAfterRequests && daemon_.load(std::memory_order_relaxed) != 0) open_rings();
+  }
+  const std::lock_guard lock(mutex_);
+  if (!reason_.is_ok()) return reason_;
+  for (PendingCall& call : calls)
+    pending_.emplace(call.request, &call);
+  return Status::ok();
+}
+
+Status Connection::wait_for(std::span<PendingCall> calls, os::Deadline deadline, const Interrupt& interrupt,
+                            Abandoned abandoned) {
+  const std::uint64_t began_ns = os::monotonic_ns();
   std::unique_lock lock(mutex_);
-  while (!pending.done) {
+  std::size_t done = 0;  // calls before this one are
+  const auto are_done = [&calls, &done] {
+    while (done < calls.size() && calls[done].done)
+      ++done;
+    return done == calls.size();
+  };
+  while (!are_done()) {
     if (!reading_) {
       reading_ = true;
       lock.unlock();
@@ -68,22 +112,26 @@ Result<Frame> Connection::call(MessageType type, std::span<const std::uint8_t> b
       const std::uint64_t wait_ns = std::min<std::uint64_t>(kWaitSliceMs * 1'000'000U, deadline.remaining_ns());
       changed_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
     }
-    if (pending.done) break;
+    if (are_done()) break;
     lock.unlock();
     const bool stop = interrupt.requested();
     lock.lock();
-    if (pending.done) break;
+    if (are_done()) break;
     if (stop || deadline.passed()) {
-      pending_.erase(request);
-      if (abandoned) abandoned_.emplace(request, std::move(abandoned));
+      withdraw_locked(calls);
+      if (abandoned && calls.size() == 1) abandoned_.emplace(calls[0].request, std::move(abandoned));
       if (stop) return interrupted_status();
       lock.unlock();
       return answer_timeout(began_ns);
     }
   }
-  pending_.erase(request);
-  if (!pending.status.is_ok()) return pending.status;
-  return std::move(pending.frame);
+  withdraw_locked(calls);
+  return Status::ok();
+}
+
+void Connection::withdraw_locked(std::span<PendingCall> calls) {
+  for (const PendingCall& call : calls)
+    pending_.erase(call.request);
 }
 
 void Connection::post(MessageType type, std::span<const std::uint8_t> body) {
@@ -167,9 +215,11 @@ bool Connection::wait_for_frames(os::Deadline until, Result<FrameReader::Read>& 
     const auto is_notice = [](const Frame& frame) { return frame.header.type == MessageType::kSocketFilled; };
     if (const Status popped = rings->response_consumer.pop(arrived_, SIZE_MAX); !popped.is_ok()) {
       read = popped;
-    } else if (std::ranges::any_of(arrived_, is_notice)) {
-      take_from_socket();
+      return true;
     }
+    // A frame with descriptors ends a read of the socket, so each notice needs one of its own.
+    for (auto left = std::ranges::count_if(arrived_, is_notice); left > 0 && read.is_ok() && !read->closed; --left)
+      take_from_socket();
     return true;
   };
   read = FrameReader::Read{};

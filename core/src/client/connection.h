@@ -45,6 +45,12 @@ class Connection {
   [[nodiscard]] Result<Frame> call(MessageType type, std::span<const std::uint8_t> body, std::span<const int> fds,
                                    os::Deadline deadline, const Interrupt& interrupt, Abandoned abandoned = {});
 
+  // Sends requests of one type before it waits for the first answer, so that the daemon handles them in one go. Returns
+  // an answer for each, as call() does for one; an error only if not all have come by the deadline or an interrupt.
+  [[nodiscard]] Result<std::vector<Result<Frame>>> call_all(MessageType type,
+                                                            std::span<const std::vector<std::uint8_t>> bodies,
+                                                            os::Deadline deadline, const Interrupt& interrupt);
+
   // Sends a message without an answer. It is a hint, and is dropped if sending would block.
   void post(MessageType type, std::span<const std::uint8_t> body);
 
@@ -70,11 +76,19 @@ class Connection {
   static constexpr std::uint64_t kRingsAfterRequests = 64;  // they cost a request and some memory on either side
 
   struct PendingCall {
+    std::uint64_t request = 0;
     bool done = false;
     Status status;
     Frame frame;
   };
 
+  // Numbers calls and has their answers delivered, until they are withdrawn. An error: it is broken.
+  [[nodiscard]] Status enter(std::span<PendingCall> calls);
+  // Waits until all are done, and withdraws them. An error says why some are not; a single one's answer then goes to
+  // `abandoned`.
+  [[nodiscard]] Status wait_for(std::span<PendingCall> calls, os::Deadline deadline, const Interrupt& interrupt,
+                                Abandoned abandoned);
+  void withdraw_locked(std::span<PendingCall> calls);  // requires mutex_
   void open_rings();
   [[nodiscard]] Status send(MessageType type, std::uint64_t request, std::span<const std::uint8_t> body,
                             std::span<const int> fds);

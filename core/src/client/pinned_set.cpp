@@ -13,7 +13,8 @@
 namespace entrepot {
 namespace {
 
-constexpr int kFindTries = 16;  // each lost to a delete or replace between probe and pin
+constexpr int kFindTries = 16;                 // each lost to a delete or replace between probe and pin
+constexpr std::size_t kMaxObjectsAhead = 256;  // whose segments are looked at; takes about as long as a request
 
 }  // namespace
 
@@ -25,21 +26,47 @@ PinnedSet::PinnedSet(ControlView control, PinTable pins, UniqueFd liveness)
       liveness_(std::move(liveness)) {}
 
 Result<std::shared_ptr<SealedObject>> PinnedSet::find(const IdBytes& id, SegmentViews& views, const Wait& wait,
-                                                      const Interrupt& interrupt) {
+                                                      const Interrupt& interrupt, std::span<const IdBytes> next) {
   for (int tries = 0; tries < kFindTries; ++tries) {
     const auto snapshot = directory_.find(id);
     if (!snapshot) return std::shared_ptr<SealedObject>();
-    ASSIGN_OR_RETURN(auto object, pin(*snapshot, id, views, wait, interrupt));
+    ASSIGN_OR_RETURN(auto object, pin(*snapshot, id, views, wait, interrupt, next));
     if (object) return object;
   }
   return std::shared_ptr<SealedObject>();
+}
+
+Status PinnedSet::map(std::span<const IdBytes> ids, SegmentViews& views, const Wait& wait, const Interrupt& interrupt) {
+  std::vector<SegmentKey> keys;
+  for (const IdBytes& id : ids.first(std::min(ids.size(), kMaxObjectsAhead))) {
+    if (keys.size() >= SegmentViews::kMappedTogether) break;
+    add_unmapped(id, views, keys);
+  }
+  return views.map_together(keys, wait, interrupt);
+}
+
+void PinnedSet::add_unmapped(const IdBytes& id, SegmentViews& views, std::vector<SegmentKey>& keys) {
+  const auto snapshot = directory_.find(id);
+  if (!snapshot) return;
+  const std::uint32_t position = pins_.pin(snapshot->slot, snapshot->generation());
+  if (position == PinTable::kNoPosition) return;
+  const Pin pin(*this, position);
+  if (!directory_.recheck(*snapshot)) return;
+  const auto record = record_of(snapshot->slot);
+  if (!record.is_ok()) return;
+  for (const RecordBlob& blob : record->blobs()) {
+    const auto place = blobs_.resolve(blob.blob, blob.generation);
+    if (!place) continue;
+    const SegmentKey key{place->segment, place->segment_generation};
+    if (std::ranges::find(keys, key) == keys.end() && !views.find(key)) keys.push_back(key);
+  }
 }
 
 Result<std::shared_ptr<SealedObject>> PinnedSet::at(std::uint32_t slot, std::uint32_t generation, const IdBytes& id,
                                                     SegmentViews& views, const Wait& wait, const Interrupt& interrupt) {
   const auto snapshot = directory_.at(slot, generation, id);
   if (!snapshot) return std::shared_ptr<SealedObject>();
-  return pin(*snapshot, id, views, wait, interrupt);
+  return pin(*snapshot, id, views, wait, interrupt, {});
 }
 
 std::optional<std::uint32_t> PinnedSet::generation_of(const IdBytes& id) const {
@@ -78,8 +105,8 @@ std::vector<std::uint64_t> PinnedSet::fingerprints() const {
 }
 
 Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& snapshot, const IdBytes& id,
-                                                     SegmentViews& views, const Wait& wait,
-                                                     const Interrupt& interrupt) {
+                                                     SegmentViews& views, const Wait& wait, const Interrupt& interrupt,
+                                                     std::span<const IdBytes> next) {
   const std::uint64_t key = PinWord::make(snapshot.slot, snapshot.generation());
   {
     const std::lock_guard lock(mutex_);
@@ -95,7 +122,7 @@ Result<std::shared_ptr<SealedObject>> PinnedSet::pin(const SlotSnapshot& snapsho
   object->generation_ = snapshot.generation();
   object->owner_ = shared_from_this();
   object->pin_ = std::move(taken);
-  RETURN_IF_ERROR(resolve(*object, views, wait, interrupt));
+  RETURN_IF_ERROR(resolve(*object, views, wait, interrupt, next));
   // Small ones never leave memory.
   if (!object->record_.blobs().empty()) pins_.record_access(snapshot.slot, snapshot.generation());
 
@@ -225,7 +252,8 @@ void Pin::remove() {
   if (set_ != nullptr) std::exchange(set_, nullptr)->unpin(position_);
 }
 
-Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Wait& wait, const Interrupt& interrupt) {
+Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Wait& wait, const Interrupt& interrupt,
+                          std::span<const IdBytes> next) {
   const auto read = record_of(object.slot_);
   if (!read.is_ok()) return read.status().with_context(concat("object ", to_hex(object.id_)));
   const RecordView& record = *read;
@@ -248,7 +276,12 @@ Status PinnedSet::resolve(SealedObject& object, SegmentViews& views, const Wait&
         view = view_ref.get();
     }
     if (view == nullptr) {
-      ASSIGN_OR_RETURN(auto mapped, views.get(place->segment, place->segment_generation, wait, interrupt));
+      const SegmentKey key{place->segment, place->segment_generation};
+      std::shared_ptr<const SegmentView> mapped = views.find(key);
+      if (!mapped) {
+        RETURN_IF_ERROR(map(next, views, wait, interrupt));
+        ASSIGN_OR_RETURN(mapped, views.get(key, wait, interrupt));
+      }
       view = mapped.get();
       object.views_.push_back(std::move(mapped));
     }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -85,9 +86,14 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   // `liveness` is only kept open: its end-of-file tells the daemon that this process is gone.
   PinnedSet(ControlView control, PinTable pins, UniqueFd liveness);
 
-  // Returns the sealed object with this ID, pinned. Null: not found; ask the daemon.
+  // Returns the sealed object with this ID, pinned. Null: not found; ask the daemon. `next` are those that the caller
+  // gets from here on: if a segment has to be mapped, theirs are mapped with it.
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> find(const IdBytes& id, SegmentViews& views, const Wait& wait,
-                                                           const Interrupt& interrupt);
+                                                           const Interrupt& interrupt,
+                                                           std::span<const IdBytes> next = {});
+  // Maps the segments of objects in memory, as far as SegmentViews::map_together() does. None is pinned.
+  [[nodiscard]] Status map(std::span<const IdBytes> ids, SegmentViews& views, const Wait& wait,
+                           const Interrupt& interrupt);
   // The same at the location given by the daemon.
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> at(std::uint32_t slot, std::uint32_t generation,
                                                          const IdBytes& id, SegmentViews& views, const Wait& wait,
@@ -163,7 +169,9 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
 
   [[nodiscard]] Result<std::shared_ptr<SealedObject>> pin(const SlotSnapshot& snapshot, const IdBytes& id,
                                                           SegmentViews& views, const Wait& wait,
-                                                          const Interrupt& interrupt);
+                                                          const Interrupt& interrupt, std::span<const IdBytes> next);
+  // Appends those segments of an object in memory that are not mapped, unless they are there.
+  void add_unmapped(const IdBytes& id, SegmentViews& views, std::vector<SegmentKey>& keys);
   // For a pinned slot only.
   [[nodiscard]] Result<RecordView> record_of(std::uint32_t slot) const {
     return read_record(control_, directory_.slot(slot));
@@ -176,7 +184,8 @@ class PinnedSet : public std::enable_shared_from_this<PinnedSet> {
   void unpin(std::uint32_t position);
   void release_held(std::uint32_t position);
   void notify_released();  // after a pin was removed, if the daemon wants to know
-  [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Wait& wait, const Interrupt& interrupt);
+  [[nodiscard]] Status resolve(SealedObject& object, SegmentViews& views, const Wait& wait, const Interrupt& interrupt,
+                               std::span<const IdBytes> next);
   void release(SealedObject& object);
 
   ControlView control_;

@@ -4,10 +4,14 @@
 // segment number may be reused for another memfd (another generation); it is then mapped in addition to the old one.
 #pragma once
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "base/status.h"
 #include "client/rpc.h"
@@ -15,6 +19,13 @@
 #include "os/unique_fd.h"
 
 namespace entrepot {
+
+// The life of a segment's number.
+struct SegmentKey {
+  std::uint32_t segment = 0;
+  std::uint32_t generation = 0;
+  auto operator<=>(const SegmentKey&) const = default;
+};
 
 struct SegmentView {
   std::uint32_t segment = 0;
@@ -27,19 +38,29 @@ struct SegmentView {
 
 class SegmentViews {
  public:
+  static constexpr std::size_t kMappedTogether = 32;  // the daemon's answers fit into the socket
+
   explicit SegmentViews(Rpc& rpc) : rpc_(rpc) {}
 
   // Returns the mapping of this generation of the segment; requests the descriptor from the daemon if it is not mapped
   // yet, for as long as the caller waits.
-  [[nodiscard]] Result<std::shared_ptr<const SegmentView>> get(std::uint32_t segment, std::uint32_t generation,
-                                                               const Wait& wait, const Interrupt& interrupt);
+  [[nodiscard]] Result<std::shared_ptr<const SegmentView>> get(const SegmentKey& key, const Wait& wait,
+                                                               const Interrupt& interrupt);
+
+  [[nodiscard]] std::shared_ptr<const SegmentView> find(const SegmentKey& key);  // null: it is not mapped
+  // Maps up to kMappedTogether segments that are not mapped yet, whose descriptors it requests together, so that get()
+  // returns them at once. What cannot be had in this way, because a segment is gone, say, or the daemon, is left to
+  // get(), which tries again and reports it. kTimeout: at the end of the wait, or for an interrupt.
+  [[nodiscard]] Status map_together(std::span<const SegmentKey> keys, const Wait& wait, const Interrupt& interrupt);
 
   // Locked around fork, so that the child gets a consistent table.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 
  private:
-  [[nodiscard]] std::shared_ptr<const SegmentView> find(std::uint32_t segment, std::uint32_t generation);
+  // The mapping of this segment's descriptor, as the daemon sent it, or of the one that another thread got meanwhile.
+  [[nodiscard]] Result<std::shared_ptr<const SegmentView>> add(const SegmentKey& key, const SegmentReply& reply,
+                                                               std::vector<UniqueFd> fds);
 
   Rpc& rpc_;
   std::mutex mutex_;

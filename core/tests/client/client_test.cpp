@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "client/support.h"
@@ -348,6 +350,72 @@ TEST(Client, ReconnectsAfterTheDaemonDied) {
   const auto sealed = get_one(*client, last.id).take();
   EXPECT_EQ(sealed->buffers()[0].data[99'999], std::byte{3});
   EXPECT_EQ(sealed->buffers()[0].data[100'000], std::byte{4});
+}
+
+// Objects of several clients, each in a segment of its own, as tasks leave them.
+class ManySegments : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kWriters = 12;
+
+  ManySegments() {
+    for (std::uint32_t i = 0; i < kWriters; ++i) {
+      const auto& writer = writers.emplace_back(connect(store));
+      const auto session = writer->open_session("scope", "", std::nullopt, {}).take();
+      const PutItem item = item_of(session, {value(i)});
+      EXPECT_TRUE(put_one(*writer, item).status.is_ok());
+      ids.push_back(item.id);
+    }
+  }
+  static std::vector<std::uint8_t> value(std::uint32_t writer) { return pattern(100'000, writer + 1); }
+  void expect_all(const Result<std::vector<std::shared_ptr<SealedObject>>>& objects) {
+    ASSERT_TRUE(objects.is_ok()) << objects.status().to_string();
+    std::set<const void*> segments;
+    for (std::uint32_t i = 0; i < kWriters; ++i) {
+      expect_holds(*(*objects)[i], {value(i)});
+      segments.insert((*objects)[i]->buffers()[0].view);
+    }
+    EXPECT_EQ(segments.size(), kWriters);
+  }
+
+  StoreProcess store{{"--size=256MiB", "--warm-bytes=8MiB"}};
+  std::vector<std::shared_ptr<Client>> writers;
+  std::vector<IdBytes> ids;
+};
+
+TEST_F(ManySegments, AreMappedByOneGet) {
+  const auto reader = connect(store);
+  expect_all(reader->get(ids, 0, {}));
+}
+
+TEST_F(ManySegments, OnceTheyAreLoadedAGetNeedsNoDaemon) {
+  const auto reader = connect(store);
+  ASSERT_TRUE(reader->load(ids, {}).is_ok());
+  EXPECT_EQ(reader->pins_in_use(), 0U);
+  const auto daemon = static_cast<pid_t>(store.daemon_pid());
+  ASSERT_EQ(::kill(daemon, SIGSTOP), 0);
+  expect_all(reader->get(ids, 5'000, {}));
+  ASSERT_EQ(::kill(daemon, SIGCONT), 0);
+}
+
+TEST_F(ManySegments, AreMappedByTheNextDaemonIfTheirsDiesMeanwhile) {
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto reader = connect(store);
+    const std::uint32_t daemon = store.daemon_pid();
+    ASSERT_EQ(::kill(static_cast<pid_t>(daemon), SIGSTOP), 0);  // requests are sent, and not answered
+    std::thread thread([&] { expect_all(reader->get(ids, 0, {})); });
+    EXPECT_TRUE(eventually([&] { return reader->pins_in_use() > 0; }));
+    store.kill(daemon);
+    thread.join();
+  }
+}
+
+TEST_F(ManySegments, WhatIsDeletedMeanwhileIsSaidToBeMissing) {
+  const auto reader = connect(store);
+  ASSERT_EQ(reader->remove(std::span(ids).subspan(5, 1), {}).take().front(), 1);
+  EXPECT_EQ(reader->get(ids, 0, {}).code(), Code::kObjectNotFound);
+  ASSERT_TRUE(reader->load(ids, {}).is_ok());
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    EXPECT_EQ(get_one(*reader, ids[i]).code(), i == 5 ? Code::kObjectNotFound : Code::kOk);
 }
 
 TEST(Client, ANewStoreAtTheAddressIsNotTheOldOne) {

@@ -282,6 +282,121 @@ TEST_F(ConnectionTest, ThePeersEndWakesAllWhoWait) {
   EXPECT_EQ(call().code(), Code::kStoreUnavailable);
 }
 
+// Three requests that are sent together, and the thread that waits for their answers.
+class RequestsSentTogether : public ConnectionTest {
+ protected:
+  void ask(os::Deadline deadline, const Interrupt& interrupt = {}) {
+    caller = std::thread([this, deadline, interrupt] {
+      const std::vector<std::vector<std::uint8_t>> bodies = {{1}, {2}, {3}};
+      answers = connection->call_all(MessageType::kInfo, bodies, deadline, interrupt);
+    });
+  }
+  // All of them, though none has been answered.
+  std::vector<std::uint64_t> take_all() {
+    std::vector<std::uint64_t> requests;
+    for (int i = 0; i < 3; ++i)
+      requests.push_back(take().request);
+    return requests;
+  }
+
+  std::thread caller;
+  Result<std::vector<Result<Frame>>> answers = Status(Code::kInternal, "not answered");
+};
+
+TEST_F(RequestsSentTogether, EachGetsItsAnswerInAnyOrder) {
+  ask(kSoon);
+  const auto requests = take_all();
+  const UniqueFd memory = os::create_memfd("x", 4096).take();
+  const int fd = memory.get();
+  for (const std::uint8_t i : std::vector<std::uint8_t>{2, 0, 1})
+    give(frame(requests[i], {i}, 1), {&fd, 1});
+  caller.join();
+  ASSERT_TRUE(answers.is_ok()) << answers.status().to_string();
+  ASSERT_EQ(answers->size(), 3U);
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE((*answers)[i].is_ok());
+    EXPECT_EQ((*answers)[i]->body, std::vector<std::uint8_t>{i});
+    EXPECT_EQ((*answers)[i]->fds.size(), 1U);
+  }
+}
+
+TEST_F(RequestsSentTogether, AnErrorIsThatOfItsRequest) {
+  ask(kSoon);
+  const auto requests = take_all();
+  ErrorBody error;
+  error.code = Code::kInvalidArgument;
+  error.message = "no such eel";
+  give(frame(requests[0], {7}));
+  give(frame(requests[1], to_wire(error), 0, MessageType::kError));
+  give(frame(requests[2], {9}));
+  caller.join();
+  ASSERT_TRUE(answers.is_ok());
+  EXPECT_TRUE((*answers)[0].is_ok());
+  EXPECT_EQ((*answers)[1].code(), Code::kInvalidArgument);
+  EXPECT_EQ((*answers)[1].status().message(), "no such eel");
+  EXPECT_TRUE((*answers)[2].is_ok());
+}
+
+TEST_F(RequestsSentTogether, WhatWasAnsweredBeforeThePeersEndCounts) {
+  ask(kSoon);
+  const auto requests = take_all();
+  give(frame(requests[1], {5}));
+  peer.reset();
+  caller.join();
+  ASSERT_TRUE(answers.is_ok());
+  EXPECT_EQ((*answers)[0].code(), Code::kStoreUnavailable);
+  ASSERT_TRUE((*answers)[1].is_ok());
+  EXPECT_EQ((*answers)[1]->body, std::vector<std::uint8_t>{5});
+  EXPECT_EQ((*answers)[2].code(), Code::kStoreUnavailable);
+}
+
+TEST_F(RequestsSentTogether, OnABrokenConnectionNoneIsSent) {
+  connection->close(Status(Code::kStoreUnavailable, "done"));
+  ask(kSoon);
+  caller.join();
+  EXPECT_EQ(answers.code(), Code::kStoreUnavailable);
+}
+
+TEST_F(RequestsSentTogether, AtTheDeadlineLateAnswersAreDropped) {
+  ask(os::Deadline::after_ms(50));
+  const auto requests = take_all();
+  give(frame(requests[0], {1}));
+  caller.join();
+  EXPECT_EQ(answers.code(), Code::kTimeout);
+  const UniqueFd memory = os::create_memfd("x", 4096).take();
+  const int fd = memory.get();
+  give(frame(requests[2], {3}, 1), {&fd, 1});
+  give(frame(requests[1], {2}));
+  std::thread daemon([&] { give(frame(take().request, {9})); });
+  const auto later = call();
+  daemon.join();
+  ASSERT_TRUE(later.is_ok());
+  EXPECT_EQ(later->body, std::vector<std::uint8_t>{9});
+}
+
+TEST_F(RequestsSentTogether, AnInterruptEndsTheWait) {
+  ask(kSoon, Interrupt{[](void*) { return true; }, nullptr});
+  caller.join();
+  EXPECT_EQ(answers.code(), Code::kTimeout);
+  EXPECT_FALSE(connection->broken());
+}
+
+TEST_F(ConnectionTest, RequestsSentTogetherGoThroughRingsAndTheSocket) {
+  connection->set_daemon(1, kProtocolMinor);
+  RingDaemon daemon(peer, RingDaemon::Rings::kOpened);
+  for (int turn = 0; turn < 50; ++turn) {
+    std::vector<std::vector<std::uint8_t>> bodies;
+    for (int i = 0; i < 32; ++i)  // two go through the socket, which has room for the answers
+      bodies.emplace_back(i % 16 == 9 ? 2 * kMaxRingBodyBytes : 10U, static_cast<std::uint8_t>(turn + i));
+    const auto answers = connection->call_all(MessageType::kInfo, bodies, kSoon, {});
+    ASSERT_TRUE(answers.is_ok()) << answers.status().to_string();
+    for (std::size_t i = 0; i < bodies.size(); ++i)
+      ASSERT_TRUE((*answers)[i].is_ok() && (*answers)[i]->body == bodies[i]) << turn << ": " << i;
+  }
+  EXPECT_GT(daemon.from_ring(), 1000);
+  connection.reset();
+}
+
 TEST_F(ConnectionTest, RubbishBreaksIt) {
   give(std::vector<std::uint8_t>(64, 'x'));
   EXPECT_EQ(call().code(), Code::kStoreUnavailable);

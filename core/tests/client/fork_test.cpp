@@ -157,6 +157,39 @@ TEST_F(ForkWithoutARegistration, OnlyWhatIsSharedStaysPinned) {
   EXPECT_EQ(client->pins_in_use(), 1U) << "a child may read it, as long as this process lives";
 }
 
+TEST(Fork, WhileAnotherThreadMapsSegments) {
+  StoreProcess store({"--size=256MiB", "--warm-bytes=8MiB"});
+  std::vector<std::shared_ptr<Client>> writers;
+  std::vector<IdBytes> ids;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const auto& writer = writers.emplace_back(connect(store));
+    const PutItem item = item_of(writer->open_session("scope", "", std::nullopt, {}).take(), {pattern(50'000, i + 1)});
+    ASSERT_TRUE(put_one(*writer, item).status.is_ok());
+    ids.push_back(item.id);
+  }
+  for (int turn = 0; turn < 20; ++turn) {
+    const auto reader = connect(store);
+    std::atomic<bool> begun{false};
+    std::thread thread([&] {
+      begun = true;
+      begun.notify_one();
+      EXPECT_TRUE(reader->get(ids, 0, {}).is_ok());
+    });
+    begun.wait(false);
+    const pid_t child = in_child([&] {
+      const auto objects = reader->get(ids, 10'000, {});
+      if (!objects.is_ok()) return 1;
+      for (std::uint32_t i = 0; i < 8; ++i) {
+        const auto bytes = pattern(50'000, i + 1);
+        if (std::memcmp((*objects)[i]->buffers()[0].data, bytes.data(), bytes.size()) != 0) return 2;
+      }
+      return 0;
+    });
+    thread.join();
+    EXPECT_EQ(exit_code(child), 0);
+  }
+}
+
 TEST(Fork, AnotherThreadsPinIsNotTheChilds) {
   StoreProcess store;
   const auto client = connect(store);

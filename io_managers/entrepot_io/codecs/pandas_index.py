@@ -14,8 +14,8 @@ from entrepot_io.codecs.pandas_arrays import ArrayCodec, decode_codes, decode_va
 from entrepot_io.codecs.pandas_labels import decode_freq, encode_freq
 from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields
 
-
 MAX_SHARED_BYTES = 16 << 10  # size of a packed index whose labels may be shared
+SHARED_INDEXES = 64  # that are kept
 # pandas' tables in which labels are found are not made for threads that run at the same time.
 _GIL_ENABLED = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
@@ -120,7 +120,7 @@ def _has_buffers(node: Node) -> bool:
     return bool(node.buffers) or any(map(_has_buffers, node.children))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=SHARED_INDEXES)
 def _labels_of(tree: bytes) -> Any:
     """Return the index that a packed tree without buffers describes; None if it may not be shared, or is damaged."""
     decoder = Decoder(default_registry(), _refuse_buffer, 0, allow_pickle=False)

@@ -893,7 +893,8 @@ class Store:
     def prefetch(self, *oids: AnyID) -> None:
         """Start reloading objects from disk, or fetching them from other stores of the cluster, without waiting.
 
-        Objects that are in memory already, or unknown, are ignored.
+        Unknown objects are ignored. Of those that are in memory, up to 32 segments of shared memory that this process
+        has not mapped yet are mapped, which takes one exchange with the daemon; a get then needs none.
         """
         self._residency.prefetch(oids)
 
