@@ -28,7 +28,7 @@ from entrepot_checkpoints.progress import ProgressCounter
 from entrepot_checkpoints.reader import load_manifest, read_manifest
 from entrepot_checkpoints.retention import remove_checkpoint
 from entrepot_checkpoints.save_request import SaveRequest
-from entrepot_checkpoints.storage.chunks import NAMES_FOLDER, SHARED_FOLDER, probe_name
+from entrepot_checkpoints.storage.chunks import NAMES_FOLDER, probe_name
 from entrepot_checkpoints.storage.directory import StorageDirectory, open_directory
 from entrepot_checkpoints.write_behind import WriteBehindQueue
 from entrepot_checkpoints.writer import write_checkpoint
@@ -36,7 +36,6 @@ from entrepot_checkpoints.writer import write_checkpoint
 if TYPE_CHECKING:
     from entrepot import Durable, Store
 
-NAMES = f"{SHARED_FOLDER}/{NAMES_FOLDER}"
 _MAX_FILE_NAME = 200
 
 _lock = threading.Lock()
@@ -175,7 +174,7 @@ class DurableTier:
 
 
 def _name_file(store: Store, name: str) -> str:
-    return f"{NAMES}/{_file_name(store.scope)}/={_file_name(store.session_name)}/={_file_name(name)}"
+    return f"{NAMES_FOLDER}/{_file_name(store.scope)}/={_file_name(store.session_name)}/={_file_name(name)}"
 
 
 def _file_name(text: str) -> str:

@@ -200,7 +200,7 @@ def _prune_names(root: StorageDirectory, retained: Container[str], *, remove: bo
     lookup reports.
     """
     before = time.time() - TEMPORARY_SECONDS
-    files = root.files(f"{SHARED_FOLDER}/{NAMES_FOLDER}")
+    files = root.files(NAMES_FOLDER)
     old_names = [file.name for file in files if file.modified is not None and file.modified < before]
     with BoundedThreadPool(thread_count(root.local), "entrepot-prune") as workers:
         bound = [(name, workers.submit(_bound_id, root, name)) for name in old_names]

@@ -100,6 +100,15 @@ def _requested_durable(storage_options: Mapping[str, Any] | None = None) -> Dura
     return durable_of_settings(settings.durable, settings.durable_mode, storage_options)
 
 
+def has_durable_tier() -> bool:
+    """Whether the settings name a durable tier: ENTREPOT_DURABLE, or the configuration file.
+
+    Raises:
+        InvalidArgument: they name what cannot be one.
+    """
+    return _requested_durable() is not None
+
+
 def check_durable_folder() -> None:
     """Check that the durable tier that the settings name can be written, if it is a folder.
 

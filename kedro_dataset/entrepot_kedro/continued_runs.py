@@ -15,14 +15,13 @@ store has nothing of any: checkpoints may have.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import EntrepotError, ObjectNotFound
 from entrepot.garbage import unused_sessions
-from entrepot_io.connections import scope_store
+from entrepot_io.connections import has_durable_tier, scope_store
 from entrepot_io.keys import kedro_key
 from entrepot_io.settings import resolve
 from entrepot_io.values import key_exists
@@ -216,7 +215,7 @@ def _holds(dataset: StoredDataset, session: str) -> bool:
     store = scope_store(dataset.address, dataset.scope, dataset.storage_options)
     location = SessionLocation(dataset.address, dataset.scope, session)
     listed = any(info.session == session for info in store.sessions() if info.scope == dataset.scope)
-    if not listed and not os.environ.get("ENTREPOT_DURABLE"):
+    if not listed and not has_durable_tier():
         return False
     if key_exists(store.session(session), kedro_key(dataset.name)):
         return True

@@ -14,22 +14,20 @@ import json
 import multiprocessing
 import os
 import threading
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot_io.keys import shorten
 from entrepot_policy.state.events import log_file
 
 from entrepot_kedro.log import logger
+from entrepot_kedro.run_files import FINISHED, file_name, run_folder
 from entrepot_kedro.stored_datasets import stored_dataset
 from entrepot_kedro.values.sessions import is_run_session
 
 if TYPE_CHECKING:
     from kedro.pipeline.node import Node
-
-SUFFIX = ".finished"
 
 _lock = threading.Lock()
 _unsaved: dict[
@@ -112,7 +110,7 @@ def _finish(name: str) -> None:
 
 def _file_of_node(node: Node, catalog: Any) -> Path | None:
     """Return the file of the session that a node's values are in; None: none of them is in the store."""
-    for name in _datasets(node):
+    for name in [*node.inputs, *node.outputs]:
         dataset = stored_dataset(catalog, name) if name in catalog else None
         if dataset is None or dataset.session.is_of_process:
             continue
@@ -121,13 +119,8 @@ def _file_of_node(node: Node, catalog: Any) -> Path | None:
     return None
 
 
-def _datasets(node: Node) -> Iterable[str]:
-    return (name for name in [*node.inputs, *node.outputs] if not name.startswith("params:") and name != "parameters")
-
-
 def _file(scope: str, session: str) -> Path:
-    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in session)
-    return log_file(scope).with_suffix(".runs") / f"{shorten(name, 120)}{SUFFIX}"
+    return run_folder(log_file(scope)) / file_name(session, FINISHED)
 
 
 def _note(file: Path, name: str) -> None:

@@ -112,6 +112,25 @@ def test_the_durable_tier_of_a_continued_run_is_where_it_is_set_now(
     assert sorted((tmp_path / "first").iterdir()) == before
 
 
+@pytest.mark.parametrize("place", ["environment", "configuration file"])
+def test_values_that_only_the_durable_tier_has_are_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    durable = tmp_path / "durable"
+    if place == "environment":
+        monkeypatch.setenv("ENTREPOT_DURABLE", str(durable))
+    else:
+        (tmp_path / "config.toml").write_text(f'durable = "{durable}"\n')
+        monkeypatch.setenv("ENTREPOT_CONFIG", str(tmp_path / "config.toml"))
+    failed_run("d")
+    gc.collect()
+    for session in sessions():  # as if the store had been lost
+        scope_store(None, "tests").remove_session(session)
+    outputs, _ = runs.run(job(), CATCH_ALL, only_missing_outputs=True)
+    assert calls == ["d"]
+    assert outputs["result"].load() == b"ababcd"
+
+
 def test_a_run_whose_datasets_still_exist_is_continued() -> None:
     """As in a notebook, which keeps the last traceback, and with it the run's catalog."""
     failing.add("d")

@@ -3,6 +3,7 @@ last."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -244,23 +245,14 @@ def test_builds_go_on_beside_the_stages_before_theirs(
     assert runner.main() == 0
 
 
-WAIT_FOR_CODE = """
-import pathlib, time
-mine, theirs = pathlib.Path({mine!r}), pathlib.Path({theirs!r})
-mine.write_text("")
-end = time.monotonic() + 60
-while not theirs.exists() and time.monotonic() < end:
-    time.sleep(0.01)
-print(f"1 {{'passed' if theirs.exists() else 'failed'}} in 0.1s")
-"""
-
-
 def test_a_stage_runs_beside_the_stages_after_it_and_is_printed_after_them(
     runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = str(tmp_path / "first"), str(tmp_path / "second")
-    codes = [WAIT_FOR_CODE.format(mine=first, theirs=second), WAIT_FOR_CODE.format(mine=second, theirs=first)]
+    meeting = tmp_path / "meeting"
+    os.mkfifo(meeting)  # to open it, one has to wait for the other
+    codes = [f"open({str(meeting)!r}, {mode!r}).close(); print('1 passed in 0.1s')" for mode in ("w", "r")]
     commands = [[sys.executable, "-c", code] for code in codes]
+    monkeypatch.setattr(runner, "STAGE_SECONDS", 60.0)
     plan = [runner.Stage("beside", [commands[0]], beside=True), runner.Stage("next", [commands[1]])]
     monkeypatch.setattr(runner, "stages", lambda *arguments: plan)
     monkeypatch.setattr(sys, "argv", ["run_tests.py", "fast"])

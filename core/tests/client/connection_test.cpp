@@ -15,7 +15,7 @@
 namespace entrepot {
 namespace {
 
-const os::Deadline kSoon = os::Deadline::after_ms(20'000);
+os::Deadline soon() { return os::Deadline::after_ms(20'000); }
 
 class ConnectionTest : public ::testing::Test {
  protected:
@@ -29,9 +29,9 @@ class ConnectionTest : public ::testing::Test {
     FrameHeader header{};
     std::vector<UniqueFd> fds;
     EXPECT_TRUE(
-        os::receive_all(peer.get(), {reinterpret_cast<std::uint8_t*>(&header), sizeof(header)}, fds, kSoon).is_ok());
+        os::receive_all(peer.get(), {reinterpret_cast<std::uint8_t*>(&header), sizeof(header)}, fds, soon()).is_ok());
     std::vector<std::uint8_t> body(header.body_bytes);
-    EXPECT_TRUE(os::receive_all(peer.get(), body, fds, kSoon).is_ok());
+    EXPECT_TRUE(os::receive_all(peer.get(), body, fds, soon()).is_ok());
     return header;
   }
 
@@ -45,7 +45,7 @@ class ConnectionTest : public ::testing::Test {
   }
 
   void give(const std::vector<std::uint8_t>& bytes, std::span<const int> fds = {}) {
-    ASSERT_TRUE(os::send_all(peer.get(), bytes, fds, kSoon).is_ok());
+    ASSERT_TRUE(os::send_all(peer.get(), bytes, fds, soon()).is_ok());
   }
 
   Result<Frame> call(std::uint64_t ms = 20'000, const Interrupt& interrupt = {}, Connection::Abandoned abandoned = {}) {
@@ -63,7 +63,7 @@ TEST_F(ConnectionTest, ManyThreadsGetTheirOwnAnswersInAnyOrder) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
       const std::vector<std::uint8_t> body = {static_cast<std::uint8_t>(i)};
-      auto answer = connection->call(MessageType::kInfo, body, {}, kSoon, {});
+      auto answer = connection->call(MessageType::kInfo, body, {}, soon(), {});
       if (answer.is_ok() && answer->body == body) ++right;
     });
   }
@@ -73,8 +73,8 @@ TEST_F(ConnectionTest, ManyThreadsGetTheirOwnAnswersInAnyOrder) {
     std::uint8_t body = 0;
     std::vector<UniqueFd> fds;
     ASSERT_TRUE(
-        os::receive_all(peer.get(), {reinterpret_cast<std::uint8_t*>(&header), sizeof(header)}, fds, kSoon).is_ok());
-    ASSERT_TRUE(os::receive_all(peer.get(), {&body, 1}, fds, kSoon).is_ok());
+        os::receive_all(peer.get(), {reinterpret_cast<std::uint8_t*>(&header), sizeof(header)}, fds, soon()).is_ok());
+    ASSERT_TRUE(os::receive_all(peer.get(), {&body, 1}, fds, soon()).is_ok());
     asked.emplace_back(header.request, body);
   }
   for (auto it = asked.rbegin(); it != asked.rend(); ++it)
@@ -151,7 +151,7 @@ class RingDaemon {
         if (!rings_->request_consumer.sleep()) continue;
       }
       if (!incoming.status.is_ok()) return;
-      EXPECT_TRUE(os::wait_readable(frames_.fd(), kSoon).is_ok());
+      EXPECT_TRUE(os::wait_readable(frames_.fd(), soon()).is_ok());
     }
   }
   void serve(const Frame& frame) {
@@ -196,7 +196,7 @@ int echo(Connection& connection, int calls, int seed) {
   for (int i = 0; i < calls; ++i) {
     const std::size_t bytes = i % 50 == 49 ? 2 * kMaxRingBodyBytes : static_cast<std::size_t>(i % 700);
     const std::vector<std::uint8_t> body(bytes, static_cast<std::uint8_t>(seed + i));
-    const auto answer = connection.call(MessageType::kInfo, body, {}, kSoon, {});
+    const auto answer = connection.call(MessageType::kInfo, body, {}, soon(), {});
     if (!answer.is_ok() || answer->body != body) ++wrong;
   }
   return wrong;
@@ -304,7 +304,7 @@ class RequestsSentTogether : public ConnectionTest {
 };
 
 TEST_F(RequestsSentTogether, EachGetsItsAnswerInAnyOrder) {
-  ask(kSoon);
+  ask(soon());
   const auto requests = take_all();
   const UniqueFd memory = os::create_memfd("x", 4096).take();
   const int fd = memory.get();
@@ -321,7 +321,7 @@ TEST_F(RequestsSentTogether, EachGetsItsAnswerInAnyOrder) {
 }
 
 TEST_F(RequestsSentTogether, AnErrorIsThatOfItsRequest) {
-  ask(kSoon);
+  ask(soon());
   const auto requests = take_all();
   ErrorBody error;
   error.code = Code::kInvalidArgument;
@@ -338,7 +338,7 @@ TEST_F(RequestsSentTogether, AnErrorIsThatOfItsRequest) {
 }
 
 TEST_F(RequestsSentTogether, WhatWasAnsweredBeforeThePeersEndCounts) {
-  ask(kSoon);
+  ask(soon());
   const auto requests = take_all();
   give(frame(requests[1], {5}));
   peer.reset();
@@ -352,7 +352,7 @@ TEST_F(RequestsSentTogether, WhatWasAnsweredBeforeThePeersEndCounts) {
 
 TEST_F(RequestsSentTogether, OnABrokenConnectionNoneIsSent) {
   connection->close(Status(Code::kStoreUnavailable, "done"));
-  ask(kSoon);
+  ask(soon());
   caller.join();
   EXPECT_EQ(answers.code(), Code::kStoreUnavailable);
 }
@@ -375,7 +375,7 @@ TEST_F(RequestsSentTogether, AtTheDeadlineLateAnswersAreDropped) {
 }
 
 TEST_F(RequestsSentTogether, AnInterruptEndsTheWait) {
-  ask(kSoon, Interrupt{[](void*) { return true; }, nullptr});
+  ask(soon(), Interrupt{[](void*) { return true; }, nullptr});
   caller.join();
   EXPECT_EQ(answers.code(), Code::kTimeout);
   EXPECT_FALSE(connection->broken());
@@ -388,7 +388,7 @@ TEST_F(ConnectionTest, RequestsSentTogetherGoThroughRingsAndTheSocket) {
     std::vector<std::vector<std::uint8_t>> bodies;
     for (int i = 0; i < 32; ++i)  // two go through the socket, which has room for the answers
       bodies.emplace_back(i % 16 == 9 ? 2 * kMaxRingBodyBytes : 10U, static_cast<std::uint8_t>(turn + i));
-    const auto answers = connection->call_all(MessageType::kInfo, bodies, kSoon, {});
+    const auto answers = connection->call_all(MessageType::kInfo, bodies, soon(), {});
     ASSERT_TRUE(answers.is_ok()) << answers.status().to_string();
     for (std::size_t i = 0; i < bodies.size(); ++i)
       ASSERT_TRUE((*answers)[i].is_ok() && (*answers)[i]->body == bodies[i]) << turn << ": " << i;
@@ -405,7 +405,7 @@ TEST_F(ConnectionTest, RubbishBreaksIt) {
 
 TEST_F(ConnectionTest, ATooLargeRequestIsRefusedHere) {
   const std::vector<std::uint8_t> body(kMaxBodyBytes + 1);
-  EXPECT_EQ(connection->call(MessageType::kSeal, body, {}, kSoon, {}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(connection->call(MessageType::kSeal, body, {}, soon(), {}).code(), Code::kInvalidArgument);
   EXPECT_FALSE(connection->broken());
 }
 

@@ -83,7 +83,8 @@ TEST(SegmentViews, AnAnswerAboutAnotherSegmentOrWithoutADescriptorIsRefused) {
   }
 }
 
-const os::Deadline kInTime = os::Deadline::after_ms(20'000);
+// Counted from each use: the tests before these take seconds under sanitizers.
+os::Deadline in_time() { return os::Deadline::after_ms(20'000); }
 
 // A daemon in a thread, behind a real connection. It has every segment, in generation 1, and waits for as many requests
 // as it is told before it answers the first.
@@ -126,11 +127,11 @@ class MappedTogether : public ::testing::Test, public Rpc {
   std::pair<std::uint64_t, SegmentRequest> take() {
     FrameHeader header{};
     std::vector<UniqueFd> fds;
-    EXPECT_TRUE(
-        os::receive_all(peer.get(), {reinterpret_cast<std::uint8_t*>(&header), sizeof(header)}, fds, kInTime).is_ok());
+    EXPECT_TRUE(os::receive_all(peer.get(), {reinterpret_cast<std::uint8_t*>(&header), sizeof(header)}, fds, in_time())
+                    .is_ok());
     EXPECT_EQ(header.type, MessageType::kSegment);
     std::vector<std::uint8_t> bytes(header.body_bytes);
-    EXPECT_TRUE(os::receive_all(peer.get(), bytes, fds, kInTime).is_ok());
+    EXPECT_TRUE(os::receive_all(peer.get(), bytes, fds, in_time()).is_ok());
     SegmentRequest body;
     EXPECT_TRUE(from_wire(bytes, body));
     return {header.request, body};
@@ -139,14 +140,14 @@ class MappedTogether : public ::testing::Test, public Rpc {
     const auto bytes =
         frame_bytes(MessageType::kReply, request, to_wire(SegmentReply{body.segment, generation, kViewedBytes}), 1);
     const int fd = memory.get();
-    ASSERT_TRUE(os::send_all(peer.get(), bytes, {&fd, 1}, kInTime).is_ok());
+    ASSERT_TRUE(os::send_all(peer.get(), bytes, {&fd, 1}, in_time()).is_ok());
   }
   void refuse(std::uint64_t request) {
     ErrorBody error;
     error.code = Code::kInvalidArgument;
     error.message = "there is no such segment";
     ASSERT_TRUE(
-        os::send_all(peer.get(), frame_bytes(MessageType::kError, request, to_wire(error), 0), {}, kInTime).is_ok());
+        os::send_all(peer.get(), frame_bytes(MessageType::kError, request, to_wire(error), 0), {}, in_time()).is_ok());
   }
 
   static std::vector<SegmentKey> keys(std::uint32_t count) {

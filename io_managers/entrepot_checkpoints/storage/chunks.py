@@ -25,7 +25,7 @@ PACK_BYTES = 4 << 20
 INLINE_BYTES = 64 << 10
 
 SHARED_FOLDER = ".entrepot"  # the directory under a root that its checkpoints share
-NAMES_FOLDER = "names"  # below the shared folder: what names of durable sessions are bound to
+NAMES_FOLDER = f"{SHARED_FOLDER}/names"  # what names of durable sessions are bound to
 CHUNKS_FOLDER = "chunks"
 
 

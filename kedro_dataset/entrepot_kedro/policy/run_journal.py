@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from entrepot.errors import InvalidArgument
-from entrepot_io.keys import shorten
 
 from entrepot_kedro.active_runs import CONF_SOURCE
 from entrepot_kedro.ended_runs import process_identity
 from entrepot_kedro.log import logger
+from entrepot_kedro.run_files import ENTRY, FINISHED, file_name, run_folder
 from entrepot_kedro.values.sessions import project_folder
 
 FORMAT_VERSION = 2
@@ -75,7 +75,7 @@ class RunJournal:
     """
 
     def __init__(self, log_path: Path) -> None:
-        self._folder = log_path.with_suffix(".runs")
+        self._folder = run_folder(log_path)
 
     def write(self, run_id: str, session: str, identity: str, request: Mapping[str, Any] | None = None) -> None:
         """Write the entry of a run that begins in this process.
@@ -237,18 +237,18 @@ class RunJournal:
 
     def _entries(self) -> list[dict[str, Any]]:
         """Return all entries, newest first."""
-        entries = [entry for path in self._folder.glob("*.json") if (entry := _read_entry(path)) is not None]
+        entries = [entry for path in self._folder.glob(f"*{ENTRY}") if (entry := _read_entry(path)) is not None]
         entries.sort(key=_begun, reverse=True)
         return entries
 
     def _prune(self) -> None:
         # Entries of processes that were killed while they wrote, and nodes of runs that somebody has removed.
-        for pattern, age in (("*.new", TEMPORARY_SECONDS), ("*.finished", MAX_AGE_SECONDS)):
+        for pattern, age in (("*.new", TEMPORARY_SECONDS), (f"*{FINISHED}", MAX_AGE_SECONDS)):
             for path in self._folder.glob(pattern):
                 with suppress(OSError):
                     if time.time() - path.stat().st_mtime > age:
                         path.unlink()
-        for path in self._folder.glob("*.json"):
+        for path in self._folder.glob(f"*{ENTRY}"):
             with suppress(OSError):  # removed meanwhile
                 if time.time() - path.stat().st_mtime > MAX_AGE_SECONDS and _read_entry(path) is None:
                     path.unlink()
@@ -258,8 +258,7 @@ class RunJournal:
                 self.remove(str(entry.get("run", "")))
 
     def _path(self, run_id: str) -> Path:
-        name = "".join(c if c.isalnum() or c in "._-" else "-" for c in run_id)
-        return self._folder / f"{shorten(name, 120)}.json"
+        return self._folder / file_name(run_id, ENTRY)
 
 
 def _install_new(temporary_path: Path, path: Path) -> None:
