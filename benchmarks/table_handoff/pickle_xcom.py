@@ -16,11 +16,11 @@ PREFIX = "pickled:"
 
 
 class PickleFileXCom(BaseXCom):
-    """Values go to files of the folder that the environment names; numbers and texts stay in the database."""
+    """Values go to files of the folder that the environment names; numbers, texts and dicts stay in the database."""
 
     @staticmethod
     def serialize_value(value: Any, **names: Any) -> str:
-        if value is None or isinstance(value, int | str):
+        if value is None or isinstance(value, int | str | dict):
             return BaseXCom.serialize_value(value, **names)
         path = Path(os.environ[PICKLES_VARIABLE], uuid.uuid4().hex)
         path.parent.mkdir(parents=True, exist_ok=True)
