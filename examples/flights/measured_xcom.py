@@ -4,6 +4,9 @@ Airflow has one backend per installation. The demo installs this one, and ``FLIG
 backend's own ``set``, ``get_one`` and ``get_all`` to call, and where to write the measurements:
 
     {"flights_entrepot": {"backend": "entrepot_airflow.EntrepotXComBackend", "meter": "/folder", "blobs": true}, ...}
+
+Airflow imports its backend before a task's first call. So the backends are imported with this module, not in the first
+call, whose duration is measured.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +24,30 @@ from examples.flights.measure.meter import Meter
 CONFIG_VARIABLE = "FLIGHTS_XCOM"
 
 
-@cache
+def _configured() -> dict[str, tuple[type[BaseXCom], Meter]]:
+    """The backend of each DAG, and its meter."""
+    by_dag = {}
+    for dag_id, settings in json.loads(os.environ.get(CONFIG_VARIABLE, "{}")).items():
+        module, _, name = settings["backend"].rpartition(".")
+        meter = Meter(Path(settings["meter"]), blobs=settings["blobs"])
+        by_dag[dag_id] = (getattr(importlib.import_module(module), name), meter)
+    return by_dag
+
+
+_TRANSPORTS = _configured()
+
+
 def transport_of(dag_id: str) -> tuple[type[BaseXCom], Meter]:
     """The backend of a DAG, and its meter.
 
     Raises:
         LookupError: ``FLIGHTS_XCOM`` does not name the DAG.
     """
-    configured = json.loads(os.environ.get(CONFIG_VARIABLE, "{}"))
-    if dag_id not in configured:
+    if dag_id not in _TRANSPORTS:
         raise LookupError(
-            f"{CONFIG_VARIABLE} names no XCom backend for the DAG {dag_id!r}; it has {sorted(configured)}"
+            f"{CONFIG_VARIABLE} names no XCom backend for the DAG {dag_id!r}; it has {sorted(_TRANSPORTS)}"
         )
-    module, _, name = configured[dag_id]["backend"].rpartition(".")
-    meter = Meter(Path(configured[dag_id]["meter"]), blobs=configured[dag_id]["blobs"])
-    return getattr(importlib.import_module(module), name), meter
+    return _TRANSPORTS[dag_id]
 
 
 class MeasuredXCom(BaseXCom):
