@@ -27,7 +27,7 @@ _BATCH_SIZE = 200  # runs per query
 def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
     """Return sessions of runs that succeeded or were deleted in ``DAGSTER_HOME``'s instance; failed runs may continue.
 
-    In a scope that other instances have written to as well, a run that this one does not know may be theirs: it is left.
+    In a scope that other instances have written to, too, a run that this one does not know may be theirs: it is left.
 
     Args:
         store: the store that has them.

@@ -45,7 +45,7 @@ def metadata_of(instance: DagsterInstance, region: str) -> dict[str, Any]:
     return {name: entry.value for name, entry in records[0].asset_materialization.metadata.items()}
 
 
-def test_each_partition_has_its_own(instance: DagsterInstance) -> None:
+def test_each_partition_has_its_own_and_what_the_step_says_of_it(instance: DagsterInstance) -> None:
     assert materialize([orders], tags=RANGE, instance=instance, resources={"io_manager": EntrepotIOManager()}).success
     described = {region: metadata_of(instance, region) for region in REGIONS.get_partition_keys()}
     assert [described[region]["dagster/partition_row_count"] for region in described] == [1, 77, 3]
@@ -54,7 +54,10 @@ def test_each_partition_has_its_own(instance: DagsterInstance) -> None:
     for region, metadata in described.items():
         assert metadata["entrepot/reference"]["key"] == f"asset:orders@{region}"
         assert metadata["dagster/column_schema"].columns[0].name == "region"
-        assert (metadata["entrepot/preview"], metadata["mine"]) == ("of my own", 1)  # what the step says takes precedence
+        assert (metadata["entrepot/preview"], metadata["mine"]) == (
+            "of my own",
+            1,
+        )
 
 
 def test_a_durable_tier_has_it_too(instance: DagsterInstance, tmp_path: Any) -> None:
