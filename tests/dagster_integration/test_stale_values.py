@@ -2,8 +2,10 @@
 
 # Annotations are not postponed here: Dagster looks at those of assets.
 import os
+import shutil
 import signal
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -299,16 +301,26 @@ def test_the_last_scope_counts(instance: DagsterInstance) -> None:
 # --- the durable tier alone has it
 
 
+@pytest.fixture
+def small_store(daemon_in: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The store is one of 32 MiB, which spills nothing."""
+    folder = Path(tempfile.mkdtemp(prefix="es-"))
+    small = daemon_in(folder, "32MiB", "--spill-path", "none")
+    close_all()
+    monkeypatch.setenv("ENTREPOT_ADDRESS", small.address)
+    yield
+    close_all()
+    small.stop()
+    shutil.rmtree(folder)
+
+
 @pytest.mark.parametrize("background", [False, True], ids=["at once", "in the background"])
 def test_what_did_not_fit_is_read_from_the_durable_tier(
     background: bool,
     instance: DagsterInstance,
     tmp_path: Path,
-    new_daemon: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    small_store: None,
 ) -> None:
-    monkeypatch.setenv("ENTREPOT_ADDRESS", new_daemon("32MiB", "--spill-path", "none").address)
-    close_all()
     resources = tiers(tmp_path, background=background)
     write(source, np.full(10, 1), instance, resources)
     write(source, np.full(TOO_LARGE, 2), instance, resources)
@@ -359,7 +371,7 @@ def test_what_the_store_alone_had_is_not_older_in_the_durable_tier(instance: Dag
     own_key = key_of_asset(instance, ["source"], None)
     store = session_store(None, default_scope(instance), own_key.session, None)
     assert store.delete(store.derive(own_key.key))
-    with pytest.raises(ObjectLost, match="durable tier does not have its last value .*written to the store alone"):
+    with pytest.raises(ObjectLost, match=r"durable tier does not have its last value .*written to the store alone"):
         read(source, reader, instance, tiers(tmp_path))
     assert not has("source", instance, tiers(tmp_path))
 
@@ -396,10 +408,11 @@ def test_a_durable_file_that_was_not_written_to_its_end(instance: DagsterInstanc
     file = tmp_path / "source"
     file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(
-        DurableReadFailed, match="FilesystemIOManager, could not read source .*materialize it again"
-    ) as e:
+        DurableReadFailed, match=r"FilesystemIOManager, could not read source .*materialize it again"
+    ) as caught:
         read(source, reader, instance, tiers(tmp_path))
-    torn = e.value.__cause__
+    torn = caught.value.__cause__
+    assert torn is not None
     assert type(torn).__name__ == "UnpicklingError"
     assert isinstance(torn.__cause__, ObjectLost)
 
