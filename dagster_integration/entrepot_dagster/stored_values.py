@@ -15,7 +15,7 @@ from entrepot_io.sessions import SCOPE_SESSION
 from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, prefetch_values, put_value
 
-from entrepot_dagster.compat.steps import covers_range
+from entrepot_dagster.compat.steps import add_partition_metadata, covers_range, has_step
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.traced_runs import traced_in_run
 from entrepot_dagster.values.deployments import register_deployment
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from entrepot_dagster.policy.policy_runtime import StepPolicy
 
 LOCALITY_SET = "entrepot/locality_set"
+# Of an output with more, Dagster's pages show what all have in common: each partition takes a look at all of the range.
+MAX_DESCRIBED_PARTITIONS = 100
 
 
 def import_codecs() -> None:
@@ -76,18 +78,13 @@ class StoredValues:
             as ``EntrepotIOManager.handle_output``.
         """
         settings = self._settings
-        if settings.scope is not None and context.has_asset_key:
+        if settings.scope is not None:
             register_deployment(self._instance, self._open(SCOPE_SESSION, None))
         is_partition = context.has_asset_key and context.has_asset_partitions
         if is_partition and len(context.asset_partition_keys) > 1:
             return self._write_partitions(context, obj, preview_rows)
         reference, policy_metadata = self._write(context, self._keys_of_output(context)[0], obj)
-        return {
-            **reference_metadata(reference),
-            **memory_metadata([reference], settings.address),
-            **table_metadata(obj, preview_rows, is_partition=is_partition),
-            **policy_metadata,
-        }
+        return {**self._metadata(reference, obj, preview_rows, is_partition=is_partition), **policy_metadata}
 
     def read(self, context: InputContext, wanted: InputType, *, none_if_missing: bool, allow_missing: bool) -> Any:
         """Read an input.
@@ -165,10 +162,24 @@ class StoredValues:
             partition: self._write(context, self._key_of_asset(path, partition), obj[partition])[0]
             for partition in partitions
         }
+        if has_step(context) and len(partitions) <= MAX_DESCRIBED_PARTITIONS:
+            of_each = {
+                partition: self._metadata(reference, obj[partition], preview_rows, is_partition=True)
+                for partition, reference in references.items()
+            }
+            add_partition_metadata(context, of_each)
+            return {}
         return {
             **partitions_metadata(references),
             **memory_metadata(references.values(), self._settings.address),
-            **table_metadata(obj[partitions[0]], preview_rows, is_partition=True, with_rows=False),
+            **table_metadata(obj[partitions[0]], 0, is_partition=True, with_rows=False),
+        }
+
+    def _metadata(self, reference: Reference, value: Any, preview_rows: int, *, is_partition: bool) -> Metadata:
+        return {
+            **reference_metadata(reference),
+            **memory_metadata([reference], self._settings.address),
+            **table_metadata(value, preview_rows, is_partition=is_partition),
         }
 
     def _read_partitions(
