@@ -17,6 +17,7 @@ from dagster import (
     ConfigurableIOManager,
     ConfigurableIOManagerFactory,
     DagsterInstance,
+    Failure,
     InitResourceContext,
     InputContext,
     IOManager,
@@ -24,8 +25,10 @@ from dagster import (
     OutputContext,
     ResourceDefinition,
     ResourceDependency,
+    RetryRequested,
 )
 from entrepot.errors import (
+    EntrepotError,
     InvalidArgument,
     ObjectDropped,
     ObjectLost,
@@ -171,7 +174,8 @@ class TieredIOManager(ConfigurableIOManager):
             ObjectLost: neither has it: the durable tier was not written, and may have an older value. Of a step with a
                 retry policy, a ``Failure`` without retries, unless it may still be written.
             FileNotFoundError: the durable tier has no such file, with the store's error as its cause.
-            DurableReadFailed: the durable IO manager raises another error, which is the cause.
+            DurableReadFailed: the durable IO manager raises another error, which is the cause; but not in the place of
+                an ``EntrepotError``, a ``Failure`` or a ``RetryRequested``.
         """
         if context.has_asset_key and context.has_asset_partitions and not context.asset_partition_keys:
             return self.durable.load_input(context)  # of no partitions, a database has an empty table
@@ -231,6 +235,8 @@ class TieredIOManager(ConfigurableIOManager):
             if isinstance(missing, ObjectNotFound) and self.store.is_optional(context):
                 return None
             raise error from missing
+        except (EntrepotError, Failure, RetryRequested) as error:
+            raise error from missing  # they say by themselves what to do
         except Exception as error:
             # Older versions of Dagster know no identifier of an asset outside of its own run.
             subject = context.asset_key.to_user_string() if context.has_asset_key else context.get_identifier()

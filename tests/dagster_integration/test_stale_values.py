@@ -35,7 +35,7 @@ from dagster import (
     multi_asset,
 )
 from entrepot.errors import ObjectLost
-from entrepot_dagster import EntrepotIOManager, TieredIOManager
+from entrepot_dagster import EntrepotIOManager, EntrepotResource, TieredIOManager
 from entrepot_dagster.background_writes import DurableReadFailed
 from entrepot_dagster.values.keys import default_scope, key_of_asset
 from entrepot_io.connections import close_all, session_store
@@ -276,6 +276,20 @@ def test_optional_and_partitioned_inputs_in_files(instance: DagsterInstance, tmp
     with pytest.raises(ObjectLost, match=rf"^part \(a\) {ELSEWHERE}"):
         read(part, lenient_reader, instance, IO)
     assert read(part, lenient_reader, instance, tiers(tmp_path)) == {"a": 1, "b": 2}
+
+
+@asset(deps=[part])
+def by_pipes(context: AssetExecutionContext, entrepot: EntrepotResource) -> int:
+    return len(entrepot.pipes_extras(context)["entrepot"]["inputs"])
+
+
+def test_external_processes_get_all_partitions_or_none(instance: DagsterInstance, tmp_path: Path) -> None:
+    resources = {**IO, "entrepot": EntrepotResource()}
+    write(part, 1, instance, files(tmp_path), partition_key="a")
+    assert read(part, by_pipes, instance, resources) == 0
+    write(part, 2, instance, IO, partition_key="b")
+    with pytest.raises(ObjectLost, match=rf"^part \(a\) {ELSEWHERE}"):
+        read(part, by_pipes, instance, resources)
 
 
 # --- scopes
