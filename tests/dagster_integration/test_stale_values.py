@@ -170,7 +170,7 @@ def test_of_a_step_with_several_assets(instance: DagsterInstance, tmp_path: Path
     assert read(pair, sides, instance, tiers(tmp_path)) == (2, -2)
 
 
-@multi_asset(outs={"written": AssetOut(dagster_type=Any), "unwritten": AssetOut(dagster_type=Any)})
+@multi_asset(outs={"written": AssetOut(), "unwritten": AssetOut()})
 def half() -> Any:
     yield MaterializeResult("unwritten")
     yield MaterializeResult("written", value=VALUE[0])
