@@ -89,7 +89,7 @@ def test_what_polars_has_no_python_value_for(column: pl.Series, text: str) -> No
 
 
 def test_what_pandas_has_no_python_value_for() -> None:
-    bad = pd.array(pa.array([0, 2**40], pa.timestamp("s")), dtype=pd.ArrowDtype(pa.timestamp("s")))
+    bad: Any = pd.array(pa.array([0, 2**40], pa.timestamp("s")), dtype=pd.ArrowDtype(pa.timestamp("s")))
     frame = pd.DataFrame({"bad": bad, "objects": [NoText(), 10**5000], "n": [1, 2]})
     assert sys.get_int_max_str_digits() == 4300
     assert [cells[2] for cells in shown(frame).cells] == ["1", "2"]
@@ -102,7 +102,9 @@ def test_what_pandas_has_no_python_value_for() -> None:
 
 
 def test_what_pandas_shows_otherwise_is_as_before() -> None:
-    frame = pd.DataFrame({1: [1, None], "t": pd.to_datetime(["2026-01-01", None]), "c": pd.Categorical(["x", "y"])})
+    frame = pd.DataFrame(
+        {1: [1, None], "t": pd.Series([dt.datetime(2026, 1, 1), None]), "c": pd.Categorical(["x", "y"])}
+    )
     rows = first_rows(frame, 5, repr)
     assert rows is not None
     assert rows.cells == [[repr(item) for item in row] for row in frame.itertuples(name=None)]

@@ -90,22 +90,20 @@ def test_pandas_dtypes_of_a_column_that_has_another_type_now() -> None:
     assert frame.index.tolist() == [7, 8, 9]
 
 
-COLUMNS: Any = st.one_of(
-    *(
-        st.lists(st.none() | values, max_size=3).map(lambda items, type_=type_: pa.array(items, type_))
-        for type_, values in {
-            pa.int64(): st.integers(-(2**63), 2**63 - 1),
-            pa.int8(): st.integers(-128, 127),
-            pa.uint64(): st.integers(0, 2**64 - 1),
-            pa.float32(): st.floats(width=32, allow_nan=False),
-            pa.float64(): st.floats(allow_nan=False),
-            pa.string(): st.text(max_size=3),
-            pa.large_string(): st.text(max_size=3),
-            pa.null(): st.none(),
-            pa.timestamp("s"): st.integers(-(2**40), 2**40),
-            pa.timestamp("ns"): st.integers(-(2**62), 2**62),
-        }.items()
-    )
+VALUES: dict[Any, Any] = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.int8(): st.integers(-128, 127),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.float32(): st.floats(width=32, allow_nan=False),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.string(): st.text(max_size=3),
+    pa.large_string(): st.text(max_size=3),
+    pa.null(): st.none(),
+    pa.timestamp("s"): st.integers(-(2**40), 2**40),
+    pa.timestamp("ns"): st.integers(-(2**62), 2**62),
+}
+COLUMNS = st.sampled_from(list(VALUES)).flatmap(
+    lambda kind: st.lists(st.none() | VALUES[kind], max_size=3).map(lambda items: pa.array(items, kind))
 )
 
 

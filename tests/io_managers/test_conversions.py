@@ -132,7 +132,7 @@ class Prices(pd.DataFrame):
 
 def test_an_instance_of_a_subclass_is_given_as_it_is() -> None:
     masked = np.ma.MaskedArray([1, 2, 3], mask=[False, True, False])
-    records = np.rec.fromarrays([[1, 2], [0.5, 1.5]], names="n,x")
+    records = np.array([(1, 0.5)], dtype=[("n", "i8"), ("x", "f8")]).view(np.recarray)
     for array in (masked, np.matrix([[1, 2]]), records):
         assert convert(array, "numpy") is array
     prices = Prices({"n": [1], "x": [0.5]})
