@@ -3,7 +3,8 @@
     value as stored --> Arrow (tables), or NumPy (arrays) --> what is asked for
 
 A reader names what it wants by its class (a type annotation) or by a word of a configuration file. What is that already
-is returned as it is. Libraries are imported only if they are asked for, or have made the value.
+is returned as it is, also an instance of a subclass, such as NumPy's masked arrays. Libraries are imported only if they
+are asked for, or have made the value.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from entrepot.errors import EntrepotError, InvalidArgument, UnsupportedType
+from entrepot.library_errors import is_library_error
 
 from entrepot_io.type_info import type_name
 
@@ -49,6 +51,19 @@ def form_of(annotation: Any) -> str | None:
     return name if is_public and name in _CONVERSIONS else None
 
 
+def kind_of(value: Any) -> str:
+    """The public name of the class that a value is treated as: of a subclass of one that is known here, that one."""
+    name = type_name(value)
+    if name in _KINDS:
+        return name
+    for cls in type(value).__mro__[1:]:
+        root = cls.__module__.partition(".")[0]
+        base = f"{root}.{cls.__qualname__}"
+        if base in _KINDS and getattr(sys.modules.get(root), cls.__qualname__, None) is cls:
+            return base
+    return name
+
+
 def convert(value: Any, form: str, *, columns: Sequence[str | int] | None = None) -> Any:
     """A stored value in the form that a reader asks for.
 
@@ -71,14 +86,16 @@ def convert(value: Any, form: str, *, columns: Sequence[str | int] | None = None
         raise InvalidArgument(f"there is no form {form!r}, only {', '.join((*FORMS, *_CONVERSIONS))}")
     if columns is not None:
         value = select(value, columns)
-    if type_name(value) == target:
+    if kind_of(value) == target:
         return value
     try:
         return conversion(value)
     except EntrepotError:
         raise
-    except (ValueError, TypeError, NotImplementedError) as error:  # as libraries refuse columns that they do not have
-        raise UnsupportedType(f"this {type_name(value)} cannot be read as {target}: {error}") from error
+    except BaseException as error:  # as libraries refuse columns that they do not have, each in its own way
+        if isinstance(error, (ImportError, MemoryError, OSError)) or not is_library_error(error):
+            raise
+        raise UnsupportedType(f"this {kind_of(value)} cannot be read as {target}: {error}") from error
 
 
 def select(value: Any, columns: Sequence[str | int]) -> Any:
@@ -92,7 +109,7 @@ def select(value: Any, columns: Sequence[str | int]) -> Any:
         InvalidArgument: a column does not exist, or the value is no table.
     """
     names = list(columns)
-    kind = type_name(value)
+    kind = kind_of(value)
     if kind == "pyarrow.RecordBatchReader":
         raise InvalidArgument(_readable_once(f"has no columns to choose, but columns={names} were asked for"))
     if not _is_table(value, kind):
@@ -116,10 +133,15 @@ def _readable_once(problem: str) -> str:
 
 def computed(value: Any) -> Any:
     """The rows of a lazy frame or a reader, as a table; any other value is returned as it is."""
-    kind = type_name(value)
+    kind = kind_of(value)
     if kind == "polars.LazyFrame":
         return value.collect()
     return value.read_all() if kind == "pyarrow.RecordBatchReader" else value
+
+
+def is_table(value: Any) -> bool:
+    """Return whether a value has columns that can be chosen from."""
+    return _is_table(value, kind_of(value))
 
 
 def _is_table(value: Any, kind: str) -> bool:
@@ -138,7 +160,7 @@ def _arrow(value: Any) -> Any:
     """As a ``pyarrow.Table``."""
     import pyarrow as pa
 
-    kind = type_name(value)
+    kind = kind_of(value)
     if not _is_table(value, kind):
         raise _unsupported(value, "pyarrow.Table")
     if kind == "pyarrow.Table":
@@ -166,7 +188,7 @@ def _arrow_of_polars(frame: Any) -> Any:
 
 def _reader(value: Any) -> Any:
     """As a ``pyarrow.RecordBatchReader``."""
-    if type_name(value) == COLLECTION and _is_table(value, COLLECTION):
+    if kind_of(value) == COLLECTION and _is_table(value, COLLECTION):
         return value.to_reader()
     return _arrow(value).to_reader()
 
@@ -175,7 +197,7 @@ def _polars(value: Any) -> Any:
     """As a ``polars.DataFrame``."""
     import polars as pl
 
-    kind = type_name(value)
+    kind = kind_of(value)
     if kind == "pandas.DataFrame":
         return pl.from_pandas(value)
     if kind == "polars.LazyFrame":
@@ -187,7 +209,7 @@ def _polars(value: Any) -> Any:
 
 def _polars_lazy(value: Any) -> Any:
     """As a ``polars.LazyFrame``."""
-    kind = type_name(value)
+    kind = kind_of(value)
     if kind == COLLECTION and _is_table(value, kind):
         return value.scan_polars()
     return (value if kind == "polars.DataFrame" else _polars(value)).lazy()
@@ -195,13 +217,17 @@ def _polars_lazy(value: Any) -> Any:
 
 def _pandas(value: Any) -> Any:
     """As a ``pandas.DataFrame``."""
-    if not _is_table(value, type_name(value)):
+    if not _is_table(value, kind_of(value)):
         raise _unsupported(value, "pandas.DataFrame")
     return pandas_of(_arrow(value))
 
 
 def pandas_of(table: Any) -> Any:
-    """An Arrow table as a pandas frame: numbers without nulls are views, strings stay Arrow's."""
+    """An Arrow table as a pandas frame: numbers without nulls are views, strings stay Arrow's.
+
+    Columns of an extension type that pandas has no dtype for are what they are stored as: of a tensor in each row, the
+    row has its numbers, as an array of one dimension.
+    """
     import pandas as pd
     import pyarrow as pa
 
@@ -209,29 +235,51 @@ def pandas_of(table: Any) -> Any:
     types = {pa.string(): strings, pa.large_string(): strings}
     if hasattr(pa, "string_view"):
         types[pa.string_view()] = strings
+    for position, field in enumerate(table.schema):
+        if _lacks_dtype(field.type):  # of which pyarrow makes no blocks of their own
+            table = table.set_column(position, field.name, _storage(table.column(position)))
     return table.to_pandas(types_mapper=types.get, split_blocks=True)
+
+
+def _lacks_dtype(type_: Any) -> bool:
+    """Whether it is an extension type that is neither one of pandas nor one whose values Arrow makes objects of."""
+    import pyarrow as pa
+
+    if not isinstance(type_, pa.BaseExtensionType) or isinstance(type_, getattr(pa, "UuidType", ())):
+        return False
+    try:
+        return not hasattr(type_.to_pandas_dtype(), "__from_arrow__")
+    except NotImplementedError:
+        return True
+
+
+def _storage(column: Any) -> Any:
+    """A column of an extension type as the type that it is stored as."""
+    import pyarrow as pa
+
+    return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
 
 
 def _numpy(value: Any) -> Any:
     """As a ``numpy.ndarray``."""
-    kind = type_name(value)
+    kind = kind_of(value)
     if kind == "polars.LazyFrame":
         return value.collect().to_numpy()
     if kind in ("pandas.DataFrame", "pandas.Series", "polars.DataFrame", "polars.Series", "torch.Tensor"):
         return value.numpy() if kind == "torch.Tensor" else value.to_numpy()
     if kind == "pyarrow.Table":
         return pandas_of(value).to_numpy()
+    if kind == "pyarrow.ChunkedArray" or (kind.startswith("pyarrow.") and hasattr(value, "to_numpy")):
+        return value.to_numpy() if kind == "pyarrow.ChunkedArray" else value.to_numpy(zero_copy_only=False)
     if hasattr(type(value), "__dlpack__"):
         import numpy as np
 
         return np.from_dlpack(value)
-    if kind == "pyarrow.ChunkedArray" or (kind.startswith("pyarrow.") and hasattr(value, "to_numpy")):
-        return value.to_numpy() if kind == "pyarrow.ChunkedArray" else value.to_numpy(zero_copy_only=False)
     raise _unsupported(value, "numpy.ndarray")
 
 
 def _unsupported(value: Any, target: str) -> UnsupportedType:
-    kind = type_name(value)
+    kind = kind_of(value)
     if kind == "pyarrow.RecordBatchReader":
         return UnsupportedType(_readable_once(f"cannot be read as {target}"))
     is_array = kind in ("pandas.Series", "polars.Series", "pyarrow.ChunkedArray") or hasattr(type(value), "__dlpack__")
@@ -252,3 +300,4 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "pyarrow.RecordBatchReader": _reader,
     "numpy.ndarray": _numpy,
 }
+_KINDS = frozenset({*_CONVERSIONS, COLLECTION, "pyarrow.RecordBatch", "pandas.Series", "polars.Series"})

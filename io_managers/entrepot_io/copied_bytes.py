@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from entrepot.library_errors import is_library_error
+
 from entrepot_io.type_info import type_name
 
 MAX_PARTS = 1000  # of containers that are looked into
@@ -31,13 +33,14 @@ def copied_bytes(value: Any) -> int | None:
             them.
 
     Returns:
-        None: it has other parts, or very many, or is read later (a lazy frame, a reader).
+        None: it has other parts, or very many, or very deep ones, or is read later (a lazy frame, a reader), or its
+        library does not say where its memory is (128-bit integers of Polars).
     """
     buffers: dict[int, int] = {}
     try:
         for address, size in _buffers(value, [MAX_PARTS]):
             buffers[address] = max(size, buffers.get(address, 0))  # columns may share one
-    except _UnknownMemory:
+    except (_UnknownMemory, RecursionError):
         return None
     if not buffers:
         return 0
@@ -87,10 +90,7 @@ def _buffers(value: Any, left: list[int]) -> Iterator[tuple[int, int]]:
     elif kind == "pandas.Series":
         yield from _of_column(value, left)
     elif kind == "polars.DataFrame":
-        import polars as pl
-
-        # Without a conversion of strings to Arrow's older layout.
-        yield from _buffers(value.to_arrow(compat_level=pl.CompatLevel.newest()), left)
+        yield from _buffers(_arrow_of_polars(value), left)
     elif kind in ("pyarrow.Table", "pyarrow.RecordBatch"):
         for column in value.columns:
             yield from _of_arrow(column)
@@ -98,6 +98,18 @@ def _buffers(value: Any, left: list[int]) -> Iterator[tuple[int, int]]:
         yield from _of_arrow(value)
     else:
         raise _UnknownMemory
+
+
+def _arrow_of_polars(frame: Any) -> Any:
+    """The buffers of a frame as Arrow's, without a conversion of strings to Arrow's older layout."""
+    import polars as pl
+
+    try:
+        return frame.to_arrow(compat_level=pl.CompatLevel.newest())
+    except BaseException as error:  # a dtype that Arrow lacks
+        if not is_library_error(error):
+            raise
+        raise _UnknownMemory from error
 
 
 def _of_memory(view: memoryview) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot import garbage, raw_objects
 from entrepot.errors import EntrepotError, ObjectNotFound, UnsupportedType
+from entrepot.first_rows import cell_text
 
 from entrepot_io.reference import Reference
 from entrepot_io.table_info import Column, table_info
@@ -146,9 +147,9 @@ def _shown(value: Any) -> dict[str, Any]:
             "head_columns": table.head_columns,
         }
     if type(value).__module__ == "numpy" and hasattr(value, "flat"):
-        head = ", ".join(str(number) for number, _ in zip(value.flat, range(NUMBERS), strict=False))
+        head = ", ".join(cell_text(number, str) for number, _ in zip(value.flat, range(NUMBERS), strict=False))
         return {"text": f"{value.dtype}, {head}{', …' if value.size > NUMBERS else ''}"}
-    return {"text": _brief.repr(value)}
+    return {"text": cell_text(value, _brief.repr)}
 
 
 _brief = reprlib.Repr()

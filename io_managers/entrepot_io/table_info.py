@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from entrepot.first_rows import first_rows
+from entrepot.first_rows import cell_text, first_rows
+from entrepot.library_errors import is_library_error, reason_of
 
 from entrepot_io.type_info import type_name
 
 MAX_CELL_CHARACTERS = 80
+MAX_NAME_CHARACTERS = 255  # of a column in a schema
+MAX_TYPE_CHARACTERS = 1000
 MAX_COLUMNS = 50
+
+log = logging.getLogger("entrepot")
 
 
 @dataclass(frozen=True)
@@ -19,8 +25,8 @@ class Column:
     """A column.
 
     Attributes:
-        name: as text.
-        type: as its library writes it.
+        name: as text, of which the first 255 characters are kept.
+        type: as its library writes it, of which the first 1,000 characters are kept.
         nullable: whether it may have nulls, as far as the schema says.
     """
 
@@ -57,25 +63,40 @@ class TableInfo:
 def table_info(value: Any, head_rows: int = 0) -> TableInfo | None:
     """Describe a table of pandas, Polars or Arrow, or a collection of tables; None: it is something else.
 
+    It is for display: where a library cannot say what its table has, the result is None, and a warning says why.
+
     Args:
         value: reads no column beyond the first rows.
         head_rows: how many of these.
     """
     describe = _DESCRIPTIONS.get(type_name(value))
-    return None if describe is None else describe(value, head_rows)
+    if describe is None:
+        return None
+    try:
+        return describe(value, head_rows)
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        log.warning("Entrepot: a %s is not described on the pages: %s", type_name(value), reason_of(error))
+        return None
 
 
 def _pandas(frame: Any, head_rows: int) -> TableInfo:
-    columns = [Column(str(name), str(dtype)) for name, dtype in zip(frame.columns, frame.dtypes, strict=True)]
+    columns = [_column(name, dtype) for name, dtype in zip(frame.columns, frame.dtypes, strict=True)]
     return _with_head(frame, columns, head_rows)
 
 
 def _polars(frame: Any, head_rows: int) -> TableInfo:
-    return _with_head(frame, [Column(name, str(dtype)) for name, dtype in frame.schema.items()], head_rows)
+    return _with_head(frame, [_column(name, dtype) for name, dtype in frame.schema.items()], head_rows)
 
 
 def _arrow(table: Any, head_rows: int) -> TableInfo:
-    return _with_head(table, [Column(each.name, str(each.type), each.nullable) for each in table.schema], head_rows)
+    return _with_head(table, [_column(each.name, each.type, each.nullable) for each in table.schema], head_rows)
+
+
+def _column(name: Any, type_: Any, nullable: bool = True) -> Column:
+    shown = cell_text(name, lambda label: _cut(str(label), MAX_NAME_CHARACTERS))
+    return Column(shown, cell_text(type_, lambda each: _cut(str(each), MAX_TYPE_CHARACTERS)), nullable)
 
 
 def _with_head(table: Any, columns: list[Column], head_rows: int) -> TableInfo:
@@ -92,8 +113,11 @@ def _collection(collection: Any, head_rows: int) -> TableInfo | None:
 
 
 def _cell(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= MAX_CELL_CHARACTERS else text[: MAX_CELL_CHARACTERS - 1] + "…"
+    return _cut(str(value), MAX_CELL_CHARACTERS)
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
 def _escape(text: str) -> str:

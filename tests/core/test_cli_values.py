@@ -58,6 +58,17 @@ def test_the_first_rows_of_tables(cli: Run, store: entrepot.Store) -> None:
         assert "2 of" not in cli("get", name, "--head", 3)
 
 
+def test_what_cannot_be_shown_hides_nothing_else(cli: Run, store: entrepot.Store) -> None:
+    pa = pytest.importorskip("pyarrow")
+    store.put(pa.table({"t": pa.array([0, 2**40], pa.timestamp("s")), "n": [1, 2]}), name="beyond the year 9999")
+    lines = cli("get", "beyond the year 9999", "--head", 2).splitlines()
+    assert lines[1].split() == ["1970-01-01", "00:00:00", "1"]
+    assert lines[2].rstrip() == "<value out of range: 1099511627776>  2"
+    store.put([10**5000], name="long")
+    assert "cannot be printed (ValueError: Exceeds the limit" in cli("get", "long", code=1)
+    assert "<not shown: ValueError: Exceeds the limit" in cli("get", "long", "--head", 1)
+
+
 def test_the_first_of_other_values(cli: Run, store: entrepot.Store) -> None:
     np = pytest.importorskip("numpy")
     for name, value, expected in (

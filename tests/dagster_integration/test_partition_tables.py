@@ -168,7 +168,11 @@ REFUSED = [
     (of_regions("CAST(region AS TEXT)", ["north"]), r"'CAST\(region AS TEXT\)' is no column of it, only 'region'"),
     (of_regions({"region": "region"}, ["north"]), r"\{'region': 'region'\} is no column of it"),
     (of_regions("region", [["north"]]), "the column 'region', whose values name no partitions of Static"),
-    (of_regions(None, ["north"]), "return a dictionary with the value of each of north, south, west"),
+    (
+        of_regions(None, ["north"]),
+        "return a dictionary with the value of each of north, south, west, .*; or name the column .* in the output's "
+        "metadata partition_expr; or run",
+    ),
 ]
 
 
@@ -177,6 +181,13 @@ def test_what_cannot_be_told_apart_is_refused(sales: AssetsDefinition, message: 
     with pytest.raises(InvalidArgument, match=message):
         backfill(sales, "north", "west", instance)
     assert instance.fetch_materializations(AssetKey("sales"), limit=1).records == []
+
+
+def test_text_that_is_no_date_is_said_with_its_column(instance: DagsterInstance) -> None:
+    sales = table_asset(DAYS, "t", lambda: pl.DataFrame({"t": ["2026-01-01", "some day"]}))
+    message = r"partition_expr of sales is the column 't', whose values name no partitions of Daily.*'some day'"
+    with pytest.raises(InvalidArgument, match=message):
+        backfill(sales, "2026-01-01", "2026-01-03", instance)
 
 
 def test_times_that_are_none(instance: DagsterInstance) -> None:

@@ -122,6 +122,103 @@ def test_columns_that_the_library_does_not_have_are_said() -> None:
     assert convert(twice, "pandas") is twice
 
 
+class Prices(pd.DataFrame):
+    """As libraries over pandas have their own frames."""
+
+    @property
+    def _constructor(self) -> Any:
+        return Prices
+
+
+def test_an_instance_of_a_subclass_is_given_as_it_is() -> None:
+    masked = np.ma.MaskedArray([1, 2, 3], mask=[False, True, False])
+    records = np.array([(1, 0.5)], dtype=[("n", "i8"), ("x", "f8")]).view(np.recarray)
+    for array in (masked, np.matrix([[1, 2]]), records):
+        assert convert(array, "numpy") is array
+    prices = Prices({"n": [1], "x": [0.5]})
+    assert convert(prices, "pandas") is prices
+    assert type(convert(prices, "pandas", columns=["x"])) is Prices
+    assert convert(prices, "arrow").to_pydict() == {"n": [1], "x": [0.5]}
+    assert convert(prices, "polars", columns=["n"]).to_dict(as_series=False) == {"n": [1]}
+    batch = pa.record_batch({"n": [1]})
+    assert type(convert(batch, "arrow")) is pa.Table, "which a batch is not an instance of"
+
+
+UNION = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["x", "y"])])
+WIDE = pl.DataFrame({"n": [2**100], "s": ["x"]}, schema_overrides={"n": pl.Int128})
+
+
+@pytest.mark.parametrize("form", ["polars", "polars.lazy"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table([[1], [2]], names=["a", "a"]),
+        pa.table({"u": UNION}),
+        pa.table({"r": pa.RunEndEncodedArray.from_arrays([2], ["x"])}),
+        pa.table({"v": pa.array([[1], [2]], pa.list_view(pa.int64()))}),
+    ],
+    ids=["columns of one name", "union", "run-end encoded", "list view"],
+)
+def test_what_polars_refuses_is_an_unsupported_type(table: pa.Table, form: str) -> None:
+    with pytest.raises(UnsupportedType, match=r"this pyarrow\.Table cannot be read as polars"):
+        convert(table, form)
+
+
+@pytest.mark.parametrize("form", ["arrow", "arrow.reader", "pandas"])
+def test_numbers_that_arrow_lacks(form: str) -> None:
+    with pytest.raises(UnsupportedType, match=r"this polars\.DataFrame cannot be read as"):
+        convert(WIDE, form)
+
+
+def test_extension_types_that_pandas_has_no_dtype_for() -> None:
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12.0).reshape(3, 2, 2))
+    flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
+    texts = pa.array(['{"a": 1}', "1", None], pa.json_())
+    table = pa.table({"t": tensors, "f": flags, "j": texts, "u": pa.array([b"0123456789abcdef"] * 3, pa.uuid())})
+    frame, own = convert(table, "pandas"), table.to_pandas()
+    assert [each.tolist() for each in frame["t"]] == [each.tolist() for each in own["t"]] == tensors.storage.to_pylist()
+    assert frame["f"].tolist()[:2] == [1, 0]
+    assert frame["j"].tolist()[:2] == ['{"a": 1}', "1"]
+    assert frame["u"].tolist() == own["u"].tolist()
+    assert convert(table.select(["t"]), "numpy")[1, 0].tolist() == [4.0, 5.0, 6.0, 7.0]
+
+
+def test_a_period_of_pandas_stays_one() -> None:
+    frame = pd.DataFrame({"p": pd.period_range("2026-01", periods=2, freq="M")})
+    assert convert(pa.Table.from_pandas(frame), "pandas")["p"].dtype == frame["p"].dtype
+
+
+def test_arrow_arrays_with_nulls() -> None:
+    array = convert(pa.array([1, None, 3]), "numpy")
+    assert [array[0], array[2]] == [1.0, 3.0]
+    assert np.isnan(array[1])
+
+
+def test_what_is_displayed_never_fails(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(pl.DataFrame):
+        """A frame that does not say how many rows it has."""
+
+        @property
+        def height(self) -> int:
+            raise RuntimeError("no height\nof this frame")
+
+    Broken.__module__, Broken.__qualname__ = "polars", "DataFrame"
+    monkeypatch.setattr(pl, "DataFrame", Broken)
+    assert table_info(Broken({"n": [1]}), 5) is None
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "Entrepot: a polars.DataFrame is not described on the pages: RuntimeError: no height"
+    )
+
+
+def test_long_names_and_types_are_cut() -> None:
+    deep = pa.struct([pa.field("f" * 100 + str(number), pa.int64()) for number in range(100)])
+    info = table_info(pa.table({"c" * 1_000_000: pa.array([None], deep)}), 5)
+    assert info is not None
+    assert (len(info.columns[0].name), len(info.columns[0].type)) == (255, 1000)
+    assert len(info.head_columns[0]) == 80
+
+
 def test_addresses_of_python_objects_are_no_values() -> None:
     frame = pl.DataFrame({"n": [1], "o": [object()]}, schema_overrides={"o": pl.Object})
     for wanted in ("arrow", "arrow.reader", "pandas"):

@@ -61,9 +61,30 @@ def test_pythons_own_objects_are_copies(store: entrepot.Store) -> None:
     assert copied_bytes(store.get(store.put(frame))) == ROWS * 8
 
 
-@pytest.mark.parametrize(
-    "value", [object(), pl.LazyFrame({"n": [1]}), {"a": object()}, [1] * (MAX_PARTS + 1)], ids=type
-)
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+WIDE = pl.DataFrame({"n": [2**100]}, schema={"n": pl.Int128})  # for which Arrow has no type
+UNLOCATED: dict[str, Any] = {
+    "an object": object(),
+    "a plan": pl.LazyFrame({"n": [1]}),
+    "an object in a dict": {"a": object()},
+    "many": [1] * (MAX_PARTS + 1),
+    "deep": nested(MAX_PARTS - 1),
+    "128 bits": WIDE,
+    "128 bits beside others": WIDE.with_columns(pl.lit("x").alias("s")),
+    "128 bits, without a sign": pl.DataFrame({"n": [2**100]}, schema={"n": pl.UInt128}),
+    "128 bits in a struct": WIDE.select(pl.struct("n")),
+    "frames in a list": [WIDE, WIDE],
+    "frames in a dict": {"a": pl.DataFrame({"n": [1]}), "b": WIDE},
+}
+
+
+@pytest.mark.parametrize("value", UNLOCATED.values(), ids=UNLOCATED)
 def test_what_cannot_be_located_is_not_guessed(value: Any) -> None:
     assert copied_bytes(value) is None
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagster import MetadataValue
+from entrepot.library_errors import is_library_error, reason_of
 
 from entrepot_dagster.compat.steps import add_loaded_metadata, has_step
 
 if TYPE_CHECKING:
     from dagster import InputContext
 
+log = logging.getLogger("dagster.entrepot")
 COPIED = "entrepot/copied_bytes"
 
 
@@ -26,7 +29,13 @@ def report_copies(context: InputContext, value: Any, unread: Sequence[Any] = ())
     if has_step(context):  # otherwise there is no event
         from entrepot_io.copied_bytes import copied_bytes
 
-        copied = copied_bytes(list(unread) if unread else value)
+        try:
+            copied = copied_bytes(list(unread) if unread else value)
+        except BaseException as error:  # the step has its input, whatever a library says of its memory
+            if not is_library_error(error):
+                raise
+            log.warning("Entrepot: the metadata of an input have no %s: %s", COPIED, reason_of(error))
+            return value
         if copied is not None:
             add_loaded_metadata(context, {COPIED: MetadataValue.int(copied)})
     return value

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import InvalidArgument
+from entrepot_io.conversions import kind_of
 
 from entrepot_dagster.compat.steps import covers_range
+from entrepot_dagster.values.partition_tables import PARTITION_EXPR, TABLES
 
 if TYPE_CHECKING:
     from dagster import OutputContext
@@ -46,9 +48,14 @@ def check_partitions(asset: str, partitions: Sequence[str], obj: Any, *, has_pol
     subject = f"this output of {asset} covers {len(partitions)} partitions"
     if not isinstance(obj, Mapping) or set(obj) != set(partitions):
         returned = ", ".join(map(str, obj)) if isinstance(obj, Mapping) else type(obj).__name__
+        by_column = (
+            f"name the column that says whose each row is in the output's metadata {PARTITION_EXPR}; or "
+            if kind_of(obj) in TABLES
+            else ""
+        )
         raise InvalidArgument(
             f"{subject}: return a dictionary with the value of each of {', '.join(sorted(partitions))}, not "
-            f"{returned}; or run the backfill with one run per partition"
+            f"{returned}; or {by_column}run the backfill with one run per partition"
         )
     if has_policy:
         raise InvalidArgument(

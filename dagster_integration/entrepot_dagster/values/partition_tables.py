@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import MultiPartitionKey, MultiPartitionsDefinition, TimeWindowPartitionsDefinition
 from entrepot.errors import InvalidArgument
-from entrepot_io.type_info import type_name
+from entrepot.library_errors import is_library_error
+from entrepot_io.conversions import kind_of
 
 if TYPE_CHECKING:
     from dagster import OutputContext, PartitionsDefinition, TimeWindow
 
 PARTITION_EXPR = "partition_expr"
 _LAZY_FRAME = "polars.LazyFrame"
-_TABLES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table", _LAZY_FRAME)
+TABLES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table", _LAZY_FRAME)
 
 
 def split_by_partition(context: OutputContext, obj: Any) -> Any:
@@ -37,13 +38,13 @@ def split_by_partition(context: OutputContext, obj: Any) -> Any:
     Raises:
         InvalidArgument: there is no such column, its type has no such partitions, or a row belongs to none of them.
     """
-    if not (context.has_asset_key and context.has_asset_partitions) or type_name(obj) not in _TABLES:
+    if not (context.has_asset_key and context.has_asset_partitions) or kind_of(obj) not in TABLES:
         return obj
     keys = context.asset_partition_keys
     expression = (context.definition_metadata or {}).get(PARTITION_EXPR)
     if len(keys) < 2 or expression is None:
         return obj
-    if type_name(obj) == _LAZY_FRAME:  # whose result is in memory, for several writers
+    if kind_of(obj) == _LAZY_FRAME:  # whose result is in memory, for several writers
         return {key: frame.lazy() for key, frame in split_by_partition(context, obj.collect()).items()}
     import numpy as np
 
@@ -64,13 +65,13 @@ def split_by_partition(context: OutputContext, obj: Any) -> Any:
 
 def _rows(table: Any, order: Any, begin: int, end: int) -> Any:
     """Rows of a table from one place to another, in the order that is given; None: in that of the table."""
-    is_pandas = type_name(table) == "pandas.DataFrame"
+    is_pandas = kind_of(table) == "pandas.DataFrame"
     if order is None:
         return table.iloc[begin:end] if is_pandas else table.slice(begin, end - begin)
     rows = order[begin:end]
     if is_pandas:
         return table.iloc[rows]
-    return table.take(rows) if type_name(table) == "pyarrow.Table" else table[rows]
+    return table.take(rows) if kind_of(table) == "pyarrow.Table" else table[rows]
 
 
 def _codes(
@@ -121,7 +122,9 @@ def _codes_of_column(
             return _codes_in_windows(values, [definition.time_window_for_partition_key(key) for key in keys])
         codes = pc.index_in(pc.cast(values, pa.string()), value_set=pa.array(list(keys), pa.string()))
         return pc.fill_null(codes, -1).to_numpy(zero_copy_only=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
         raise InvalidArgument(
             f"{PARTITION_EXPR} of {asset} is the column {column!r}, whose values name no partitions of "
             f"{type(definition).__name__}: {error}"
@@ -145,7 +148,7 @@ def _codes_in_windows(values: Any, windows: Sequence[TimeWindow]) -> Any:
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], ends[order]
     if (starts >= ends).any() or (starts[1:] < ends[:-1]).any():
-        raise pa.ArrowInvalid("the clock was put back in these partitions: use times with a time zone")
+        raise ValueError("the clock was put back in these partitions: use times with a time zone")
     moment = times.to_numpy(zero_copy_only=False).astype("datetime64[us]")
     places = np.searchsorted(starts, moment, side="right") - 1
     is_in = (places >= 0) & (moment < ends[places.clip(min=0)])  # a missing time is in none
@@ -153,7 +156,7 @@ def _codes_in_windows(values: Any, windows: Sequence[TimeWindow]) -> Any:
 
 
 def _check_column(table: Any, column: object, asset: str) -> None:
-    names = list(table.column_names if type_name(table) == "pyarrow.Table" else table.columns)
+    names = list(table.column_names if kind_of(table) == "pyarrow.Table" else table.columns)
     if not isinstance(column, str) or names.count(column) != 1:
         raise InvalidArgument(
             f"this output of {asset} is one table for several partitions, and {PARTITION_EXPR} {column!r} is no column "
@@ -165,7 +168,7 @@ def _column(table: Any, column: object) -> Any:
     """A column of a table, as one array of Arrow."""
     import pyarrow as pa
 
-    kind = type_name(table)
+    kind = kind_of(table)
     if kind == "pandas.DataFrame":
         array = pa.Array.from_pandas(table[column])
     else:

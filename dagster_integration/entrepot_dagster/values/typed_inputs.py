@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from entrepot.errors import InvalidArgument
-from entrepot_io.conversions import COLLECTION, READ_LATER, convert, form_of, select
+from entrepot.errors import InvalidArgument, UnsupportedType
+from entrepot_io.concatenation import concatenated
+from entrepot_io.conversions import COLLECTION, READ_LATER, convert, form_of, is_table, select
 from entrepot_io.type_info import type_name
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class InputType:
             fanned in by itself; a list may be stored as well.
         elements_optional: whether an element of a list may be None.
         allows_missing: whether several partitions leave out those that were never written.
-        columns: of a table; None: all.
+        columns: of a table: names, or integers that are labels of pandas; None: all.
         handlers: for types of the user's.
+        source: what is read, for errors: the asset.
         unread: of inputs that were made, the tables that lazy frames and readers will read. A step's own plans and
             batches tell nothing of the memory that they are over.
     """
@@ -78,8 +80,9 @@ class InputType:
     in_list: bool = False
     elements_optional: bool = False
     allows_missing: bool = False
-    columns: Sequence[str] | None = None
+    columns: Sequence[str | int] | None = None
     handlers: Sequence[TypeHandler] = field(default_factory=tuple[TypeHandler, ...])
+    source: str = "this input"
     unread: list[Any] = field(default_factory=list[Any], compare=False)
 
     def of(self, value: Any) -> Any:
@@ -137,7 +140,7 @@ class InputType:
             return value
         return handler.load(value, annotation)
 
-    def _converted(self, value: Any, form: str, columns: Sequence[str] | None = None) -> Any:
+    def _converted(self, value: Any, form: str, columns: Sequence[str | int] | None = None) -> Any:
         if form in READ_LATER:
             if type_name(value) != COLLECTION:  # whose members are read one by one, when the step asks for them
                 value, columns = convert(value, READ_LATER[form], columns=columns), None
@@ -153,46 +156,64 @@ class InputType:
     def of_partitions(self, values: Mapping[str, Any]) -> Any:
         """Return several partitions: one table if the annotation is that of a table, else a dictionary.
 
-        A table's chunks are those of the partitions, in their order; only pandas copies.
+        A table's chunks are those of the partitions, in their order; only pandas copies, and columns whose type is not
+        the same in all partitions.
 
         Raises:
-            UnsupportedType, InvalidArgument: as for :meth:`of`; partitions have different columns.
+            UnsupportedType, InvalidArgument: as for :meth:`of`; partitions have different columns, or types that have
+                no common one.
         """
         if self.omits_none:
             values = {partition: value for partition, value in values.items() if value is not None}
         form = None if self.annotation is None or self.by_partition or self.in_list else form_of(self.annotation)
         if form is None or form == "numpy.ndarray" or not values:
             return {partition: self._each(value) for partition, value in values.items()}
-        if form == "polars.LazyFrame":
-            import polars as pl
+        if form == "polars.LazyFrame" and (plan := self._plan(values)) is not None:
+            return plan
+        remedy = f"annotate the input with dict[str, {self.annotation.__name__ if self.annotation else form}]"
+        tables: dict[str, Any] = {}
+        for partition, value in values.items():
+            try:
+                tables[partition] = convert(value, "arrow", columns=self.columns)
+            except UnsupportedType as error:
+                raise UnsupportedType(f"the partition {partition} of {self.source}: {error}; or {remedy}") from error
+        return self._converted(concatenated(tables, self.source, remedy), form)
 
-            return pl.concat([self._each(value) for value in values.values()])
-        import pyarrow as pa
+    def _plan(self, values: Mapping[str, Any]) -> Any:
+        """The partitions as one lazy frame, of which nothing is converted; None: their schemas differ."""
+        if any(not is_table(value) for value in values.values()):
+            return None
+        import polars as pl
 
-        tables = [convert(value, "arrow", columns=self.columns) for value in values.values()]
-        try:
-            return self._converted(pa.concat_tables(tables), form)
-        except pa.ArrowInvalid as error:
-            raise InvalidArgument(
-                f"partitions {', '.join(values)} are asked for as one {form}, and their columns differ: annotate the "
-                f"input with dict[str, {self.annotation.__name__ if self.annotation else form}] ({error})"
-            ) from error
+        unread = len(self.unread)
+        plans = [self._each(value) for value in values.values()]
+        schemas = [plan.collect_schema() for plan in plans]
+        if any(schema != schemas[0] for schema in schemas):
+            del self.unread[unread:]
+            return None
+        return pl.concat(plans)
 
 
-def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Sequence[TypeHandler]) -> InputType:
+def input_type(
+    annotation: Any, metadata: Mapping[str, Any] | None, handlers: Sequence[TypeHandler], source: str = "this input"
+) -> InputType:
     """Read what an input asks for.
 
     Args:
         annotation: of the function's argument, as Dagster has it.
-        metadata: of the input's definition; ``columns`` is a list of names, ``allow_missing_partitions`` a boolean.
+        metadata: of the input's definition; ``columns`` is a list of names, or of integers, which are labels of pandas,
+            ``allow_missing_partitions`` a boolean.
         handlers: for types of the user's.
+        source: what is read, for errors.
 
     Raises:
         InvalidArgument: ``columns`` is not a list of names, each of them once.
     """
     columns = (metadata or {}).get(COLUMNS)
     if columns is not None and (
-        not isinstance(columns, Sequence) or isinstance(columns, str) or not all(isinstance(c, str) for c in columns)
+        not isinstance(columns, Sequence)
+        or isinstance(columns, str)
+        or not all(isinstance(c, (str, int)) and not isinstance(c, bool) for c in columns)
     ):
         raise InvalidArgument(f"an input's metadata {COLUMNS!r} must be a list of names, not {columns!r}")
     if columns is not None and len(set(columns)) < len(columns):
@@ -218,6 +239,7 @@ def input_type(annotation: Any, metadata: Mapping[str, Any] | None, handlers: Se
         allows_missing=omits_none or bool((metadata or {}).get(ALLOW_MISSING, False)),
         columns=columns,
         handlers=tuple(handlers),
+        source=source,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from entrepot.codec import Decoder, Encoder, Node
+from entrepot.codec import Decoder, Encoder, NeverPickled, Node
 from entrepot.errors import CorruptData, UnsupportedType
 
 from entrepot_io.codecs.validation import CheckedCodec, child, damaged, fields, size, sizes, too_old
@@ -244,6 +244,11 @@ def _encode_checked(frame: pl.DataFrame, encoder: Encoder) -> Node:
 
 def _to_arrow(frame: pl.DataFrame) -> pa.Table:
     """The frame's own buffers as an Arrow table, checked to be restored with the same dtypes."""
+    if empty := [name for name, dtype in frame.schema.items() if _has_empty_arrays(dtype)]:
+        raise NeverPickled(
+            f"the column {empty[0]!r} has the dtype {frame.schema[empty[0]]}, an Array of no elements, which Polars "
+            "reads neither from Arrow nor from a pickle: cast it to a List, or drop it"
+        )
     try:
         table = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         same = not table.num_columns or _from_arrow(table.slice(0, 0)).schema == frame.schema
@@ -257,6 +262,14 @@ def _to_arrow(frame: pl.DataFrame) -> pa.Table:
             "cast them, or allow pickling"
         )
     return table
+
+
+def _has_empty_arrays(dtype: Any) -> bool:
+    if isinstance(dtype, pl.Struct):
+        return any(_has_empty_arrays(each.dtype) for each in dtype.fields)
+    if isinstance(dtype, pl.Array):
+        return 0 in dtype.shape or _has_empty_arrays(dtype.inner)
+    return isinstance(dtype, pl.List) and _has_empty_arrays(dtype.inner)
 
 
 def _has(kind: Callable[[Any], bool], type_: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import entrepot
 from entrepot.errors import EntrepotError, InvalidArgument
-from entrepot.first_rows import first_rows
+from entrepot.first_rows import cell_text, first_rows
 from entrepot.safe_reads import reason_not_to_show
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def preview_of(value: Any, rows: int) -> dict[str, Any]:
         return {"text": _cut(str(value.type))} | shown_table if is_array else shown_table
     if name.startswith("pyarrow."):
         return {"kind": "text", "text": _cut(str(value.type)), "note": ""}
-    return {"kind": "text", "text": _SHORT.repr(value), "note": ""}
+    return {"kind": "text", "text": cell_text(value, _SHORT.repr), "note": ""}
 
 
 def _array(value: Any, rows: int) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _array(value: Any, rows: int) -> dict[str, Any]:
         return _nothing(f"an array of {value.dtype}")
     about = {"kind": "array", "text": f"{value.dtype}, shape {'×'.join(map(str, value.shape)) or 'scalar'}"}
     if value.ndim == 0:
-        return {**about, "columns": [], "rows": [[_cell(value.item())]], "note": ""}
+        return {**about, "columns": [], "rows": [[cell_text(value.item(), _cell)]], "note": ""}
     if value.ndim > 2:
         value = (
             value.reshape(value.shape[0], -1) if value.size and value.flags.c_contiguous else value[:0].reshape(0, 1)
@@ -98,7 +98,7 @@ def _array(value: Any, rows: int) -> dict[str, Any]:
     two = value[:, None] if value.ndim == 1 else value
     shown = two[:rows, :MAX_COLUMNS]
     columns = [{"name": str(index), "type": str(value.dtype)} for index in range(shown.shape[1])]
-    return _table(columns, [[_cell(item) for item in row] for row in shown.tolist()], *two.shape) | about
+    return _table(columns, [[cell_text(item, _cell) for item in row] for row in shown.tolist()], *two.shape) | about
 
 
 def _bytes(value: memoryview) -> dict[str, Any]:

@@ -299,3 +299,23 @@ def test_what_arrow_has_no_form_for_is_pickled(put: Any, round_trip: Any) -> Non
     assert back.equals(value)
     with pytest.raises(UnsupportedType, match="cast them"):
         put(value)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pl.Array(pl.Int64, 0),
+        pl.Array(pl.Array(pl.Int64, 0), 2),
+        pl.List(pl.Array(pl.Int64, 0)),
+        pl.Struct({"a": pl.Array(pl.Int64, 0)}),
+    ],
+    ids=str,
+)
+def test_arrays_of_no_elements_are_refused_rather_than_never_read(put: Any, round_trip: Any, dtype: Any) -> None:
+    frame = pl.DataFrame({"n": [1, 2], "e": pl.Series([None, None], dtype=dtype)})
+    for value in (frame, frame["e"], {"a": frame}):
+        with pytest.raises(
+            UnsupportedType, match=r"'e' has the dtype .*, an Array of no elements.*: cast it to a List"
+        ):
+            put(value, allow_pickle=True)  # Polars cannot read its pickle either
+    assert_same(round_trip(frame.drop("e")), frame.drop("e"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from entrepot._cli.common import table
 from entrepot.errors import UnsupportedType
-from entrepot.first_rows import first_rows
+from entrepot.first_rows import cell_text, first_rows
 from entrepot.phrases import count_of
 
 MAX_CELL = 200
@@ -37,7 +37,7 @@ def head_of(value: Any, count: int) -> Head:
         UnsupportedType: the value has no rows.
     """
     if type(value).__module__.partition(".")[0] == "numpy" and getattr(value, "ndim", 0) > 0:
-        cells = [[_cell(item)] for item in value[:count].tolist()]
+        cells = [[cell_text(item, _cell)] for item in value[:count].tolist()]
         return Head([f"{value.dtype} {value.shape}"], cells, len(value))
     shown = first_rows(value, count, _cell)
     if shown is not None:

@@ -30,8 +30,9 @@ from entrepot._cli.styles import style_labels
 from entrepot._client.queries import session_records
 from entrepot._codecs.plasma_objects import PlasmaObject
 from entrepot._store.object_info import list_objects_everywhere
-from entrepot.errors import InvalidArgument, ObjectExists, ObjectNotFound
+from entrepot.errors import InvalidArgument, ObjectExists, ObjectNotFound, UnsupportedType
 from entrepot.ids import ID_BYTES, ObjectID
+from entrepot.library_errors import is_library_error, reason_of
 from entrepot.phrases import count_of, session_phrase
 
 if TYPE_CHECKING:
@@ -282,8 +283,20 @@ def run_get(arguments: argparse.Namespace) -> int:
         elif arguments.head is not None:
             print(format_head(head_of(value, arguments.head)))
         else:
-            print(value)
+            print(_text_of(value))
     return 0
+
+
+def _text_of(value: Any) -> str:
+    try:
+        return str(value)
+    except BaseException as error:  # of whatever library the value is
+        if not is_library_error(error):
+            raise
+        raise UnsupportedType(
+            f"this {type(value).__name__} cannot be printed ({reason_of(error)}): show its first rows with --head, or "
+            "write it to a file with --output"
+        ) from error
 
 
 def run_rm(arguments: argparse.Namespace) -> int:
