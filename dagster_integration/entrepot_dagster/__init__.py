@@ -48,6 +48,7 @@ _HOME = {
     "store_failure_hook": "failure_reports",
     "store_failure_sensor": "failure_reports",
 }
+# Without ``entrepot_k8s_job_executor``, which needs dagster-k8s: ``import *`` and introspection import all of these.
 __all__ = [
     "EntrepotIOManager",
     "EntrepotResource",
@@ -55,7 +56,6 @@ __all__ = [
     "StepFailure",
     "TieredIOManager",
     "TypeHandler",
-    "entrepot_k8s_job_executor",
     "placement_tags",
     "policy_failure_hook",
     "policy_retries",
@@ -69,4 +69,8 @@ __version__ = "0.1.0"
 
 register_library("entrepot-dagster", __version__)
 
-__getattr__, __dir__ = lazy_names(__name__, _HOME)
+__getattr__, _ = lazy_names(__name__, _HOME)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

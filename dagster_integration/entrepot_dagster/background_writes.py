@@ -23,14 +23,16 @@ from typing import TYPE_CHECKING
 from dagster import AssetKey, AssetObservation, AssetRecordsFilter, DagsterInstance, MetadataValue
 from entrepot.errors import EntrepotError
 
+from entrepot_dagster.values.last_writes import STATE, last_write
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagster import OutputContext
 
 WRITE = "entrepot/durable_write"
-STATE = "entrepot/durable_tier"
 PENDING, WRITTEN, FAILED = "pending: written in the background", "written", "failed"
+STORE_ALONE = "it was written to the store alone"
 _PAGE, _PAGES = 100, 20  # observations that are looked through for one ID, the latest first
 _NO_ID = MetadataValue.text("")
 
@@ -39,6 +41,12 @@ class DurableWriteFailed(EntrepotError):
     """Values could not be written to a durable tier in the background; each is named in the run's log."""
 
     short_code = "E704"
+
+
+class DurableReadFailed(EntrepotError):
+    """The durable tier has a value that it cannot read, such as a file that was not written to its end."""
+
+    short_code = "E707"
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,7 @@ class BackgroundWrites:
 def missing_durable_copy(
     instance: DagsterInstance, asset_key: AssetKey, partition: str | None, writes: BackgroundWrites
 ) -> str | None:
-    """Return why the durable tier may not have an asset's last materialization; None: it has, as far as is known.
+    """Return why the durable tier may not have an asset's last value; None: it has, as far as is known.
 
     Args:
         instance: has the event log.
@@ -135,15 +143,18 @@ def missing_durable_copy(
         partition: of it; None: it has none.
         writes: of this process; one that is still going on is waited for.
     """
-    records_filter = AssetRecordsFilter(
-        asset_key=asset_key, asset_partitions=None if partition is None else [partition]
-    )
-    records = instance.fetch_materializations(records_filter, limit=1).records
-    materialization = records[0].asset_materialization if records else None
-    write_id = None if materialization is None else materialization.metadata.get(WRITE, _NO_ID).value
+    write = last_write(instance, asset_key, partition)
+    if write is None:
+        return None
+    if write.reference is not None and STATE not in write.metadata:
+        return f"{STORE_ALONE}, in run {write.run_id} without TieredIOManager"
+    write_id = write.metadata.get(WRITE, _NO_ID).value
     if not write_id:
         return None
     writes.wait(str(write_id))
+    records_filter = AssetRecordsFilter(
+        asset_key=asset_key, asset_partitions=None if partition is None else [partition]
+    )
     cursor: str | None = None
     for _ in range(_PAGES):
         page = instance.fetch_observations(records_filter, limit=_PAGE, cursor=cursor)

@@ -27,6 +27,8 @@ _BATCH_SIZE = 200  # runs per query
 def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str, str]:
     """Return sessions of runs that succeeded or were deleted in ``DAGSTER_HOME``'s instance; failed runs may continue.
 
+    In a scope that other instances have written to, too, a run that this one does not know may be theirs: it is left.
+
     Args:
         store: the store that has them.
         scope: scope of the sessions; must be this instance's.
@@ -51,7 +53,20 @@ def ended_runs(store: Store, scope: str, sessions: Sequence[str]) -> Mapping[str
     with DagsterInstance.get() as instance:
         if scope not in (configured_scope, default_scope(instance)):
             raise NotLookedAt(other_instance)
-        return finished_sessions(instance, sessions, succeeded=True)
+        finished = finished_sessions(instance, sessions, succeeded=True)
+        if scope == configured_scope and _is_shared(instance, store, scope):
+            return {session: reason for session, reason in finished.items() if reason != DELETED}
+        return finished
+
+
+def _is_shared(instance: DagsterInstance, store: Store, scope: str) -> bool:
+    from entrepot_io.connections import unshared_store
+    from entrepot_io.sessions import SCOPE_SESSION
+
+    from entrepot_dagster.values.deployments import other_deployments
+
+    with unshared_store(store.address, scope, SCOPE_SESSION, durable=False) as own_session:
+        return bool(other_deployments(instance, own_session))
 
 
 def finished_sessions(instance: DagsterInstance, sessions: Iterable[str], *, succeeded: bool) -> dict[str, str]:

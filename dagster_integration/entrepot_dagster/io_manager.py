@@ -23,6 +23,7 @@ from entrepot.errors import InvalidArgument
 from entrepot_io.sessions import parse_ttl
 from entrepot_io.settings import (
     Settings,
+    address_setting,
     copy_mode,
     object_strings_setting,
     reserve_setting,
@@ -116,6 +117,7 @@ class EntrepotIOManager(ConfigurableIOManager):
         check_names(type(self), data)
         read_deferred(data, "session_ttl_seconds", "allocate")
         super().__init__(**data)
+        address_setting(unless_deferred(self.address))
         scope_setting(unless_deferred(self.scope))
         copy_mode(unless_deferred(self.copy_mode))
         object_strings_setting(unless_deferred(self.object_strings))

@@ -14,7 +14,7 @@ from entrepot_io.sessions import run_session
 from entrepot_dagster.compat.steps import covers_range, input_partitions, step_key
 from entrepot_dagster.pipes_values import EXTRA
 from entrepot_dagster.values.keys import key_of_asset
-from entrepot_dagster.values.reference_log import recorded_asset
+from entrepot_dagster.values.last_writes import last_write
 from entrepot_dagster.values.typed_inputs import in_order
 
 if TYPE_CHECKING:
@@ -83,16 +83,26 @@ def op_output(messages: Sequence[Any], name: str) -> Reference:
 
 
 def _references(context: StepContext, name: str, asset_key: AssetKey) -> Reference | dict[str, Reference] | None:
-    """The references of an upstream asset, as they would be read now; None: none was recorded."""
+    """The references of an upstream asset, as they would be read now; None: it is not in the store.
+
+    Raises:
+        ObjectLost: some of its partitions are in the store, and others were written by another IO manager.
+        InvalidReference: the event log holds a damaged one.
+    """
     partitions = input_partitions(context, name)
     if partitions is None:
-        return recorded_asset(context.instance, asset_key, None)
+        write = last_write(context.instance, asset_key, None)
+        return None if write is None else write.reference
     ordered = in_order(partitions, context.asset_partitions_def_for_input(name), context.instance)
-    by_partition = {
-        partition: reference
+    writes = {
+        partition: write
         for partition in ordered
-        if (reference := recorded_asset(context.instance, asset_key, partition)) is not None
+        if (write := last_write(context.instance, asset_key, partition)) is not None
     }
+    by_partition = {partition: write.reference for partition, write in writes.items() if write.reference is not None}
+    elsewhere = [partition for partition in writes if partition not in by_partition]
+    if by_partition and elsewhere:  # of which it would silently have only some
+        raise writes[elsewhere[0]].not_in_store(asset_key, elsewhere[0])
     if len(ordered) == 1 and not covers_range(context):
         return next(iter(by_partition.values()), None)
     return by_partition

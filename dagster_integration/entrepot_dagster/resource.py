@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Union
 
 from dagster import ConfigurableResource, DagsterInstance, InitResourceContext
+from entrepot._daemon.settings import SESSION_MAX_BYTES, check_length
 from entrepot_io.connections import scope_store, session_store
 from entrepot_io.sessions import SCOPE_SESSION, parse_ttl
-from entrepot_io.settings import resolve, scope_setting
+from entrepot_io.settings import address_setting, resolve, scope_setting
 from entrepot_io.values import get_value
 from pydantic import Field, PrivateAttr
 
@@ -57,12 +58,20 @@ class EntrepotResource(ConfigurableResource[Any]):
         """
         check_names(type(self), data)
         super().__init__(**data)
+        address_setting(unless_deferred(self.address))
         scope_setting(unless_deferred(self.scope))
+        if (session := unless_deferred(self.session)) is not None:
+            check_length("session", session, SESSION_MAX_BYTES)
         parse_ttl(unless_deferred(self.session_ttl))
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        """Learn which deployment this is; the store is connected to when it is asked for."""
+        """Learn which deployment this is; the store is connected to when it is asked for.
+
+        Raises:
+            InvalidArgument: a setting that was an EnvVar is malformed.
+        """
         self._instance = context.instance
+        resolve(address=self.address, scope=self.scope)
 
     def store(self, session: str | None = None) -> "Store":
         """Return the session. Its connection belongs to the process: do not close it.

@@ -15,11 +15,12 @@ from entrepot_io.sessions import SCOPE_SESSION
 from entrepot_io.usage_hints import parse_usage_hints
 from entrepot_io.values import delete_by_key, get_by_key, key_exists, prefetch_values, put_value
 
-from entrepot_dagster.compat.steps import covers_range
+from entrepot_dagster.compat.steps import add_partition_metadata, covers_range, has_step
 from entrepot_dagster.session_sweeper import sweep
 from entrepot_dagster.traced_runs import traced_in_run
 from entrepot_dagster.values.deployments import register_deployment
 from entrepot_dagster.values.keys import OutputKey, default_scope, key_of_asset, key_of_output
+from entrepot_dagster.values.last_writes import LastWrite, last_write
 from entrepot_dagster.values.output_metadata import (
     Metadata,
     memory_metadata,
@@ -29,7 +30,7 @@ from entrepot_dagster.values.output_metadata import (
 )
 from entrepot_dagster.values.partition_outputs import check_partitions
 from entrepot_dagster.values.read_only_advice import add_read_only_advice
-from entrepot_dagster.values.reference_log import recorded_asset, recorded_output
+from entrepot_dagster.values.reference_log import recorded_output
 from entrepot_dagster.values.typed_inputs import InputType, in_order
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from entrepot_dagster.policy.policy_runtime import StepPolicy
 
 LOCALITY_SET = "entrepot/locality_set"
+# Of an output with more, Dagster's pages show what all have in common: each partition takes a look at all of the range.
+MAX_DESCRIBED_PARTITIONS = 100
 
 
 def import_codecs() -> None:
@@ -75,18 +78,13 @@ class StoredValues:
             as ``EntrepotIOManager.handle_output``.
         """
         settings = self._settings
-        if settings.scope is not None and context.has_asset_key:
+        if settings.scope is not None:
             register_deployment(self._instance, self._open(SCOPE_SESSION, None))
         is_partition = context.has_asset_key and context.has_asset_partitions
         if is_partition and len(context.asset_partition_keys) > 1:
             return self._write_partitions(context, obj, preview_rows)
         reference, policy_metadata = self._write(context, self._keys_of_output(context)[0], obj)
-        return {
-            **reference_metadata(reference),
-            **memory_metadata([reference], settings.address),
-            **table_metadata(obj, preview_rows, is_partition=is_partition),
-            **policy_metadata,
-        }
+        return {**self._metadata(reference, obj, preview_rows, is_partition=is_partition), **policy_metadata}
 
     def read(self, context: InputContext, wanted: InputType, *, none_if_missing: bool, allow_missing: bool) -> Any:
         """Read an input.
@@ -112,12 +110,19 @@ class StoredValues:
             return None
 
     def has(self, context: OutputContext) -> bool:
-        """Return whether an output is in the store; of several partitions, whether all are.
+        """Return whether an output is in the store; of several partitions, whether all are. What another IO manager
+        has written since is not.
 
         Raises:
+            InvalidReference: the event log holds a damaged one.
             StoreUnavailable: the store cannot be reached.
         """
-        return all(key_exists(self._store(each), each.key) for each in self._keys_of_output(context))
+        return all(
+            self._has(context, output_key, partition)
+            for output_key, partition in zip(
+                self._keys_of_output(context), self._partitions_of_output(context), strict=True
+            )
+        )
 
     def delete(self, context: OutputContext) -> bool:
         """Delete an output, or all of its partitions; return whether anything was there.
@@ -157,10 +162,24 @@ class StoredValues:
             partition: self._write(context, self._key_of_asset(path, partition), obj[partition])[0]
             for partition in partitions
         }
+        if has_step(context) and len(partitions) <= MAX_DESCRIBED_PARTITIONS:
+            of_each = {
+                partition: self._metadata(reference, obj[partition], preview_rows, is_partition=True)
+                for partition, reference in references.items()
+            }
+            add_partition_metadata(context, of_each)
+            return {}
         return {
             **partitions_metadata(references),
             **memory_metadata(references.values(), self._settings.address),
-            **table_metadata(obj[partitions[0]], preview_rows, is_partition=True, with_rows=False),
+            **table_metadata(obj[partitions[0]], 0, is_partition=True, with_rows=False),
+        }
+
+    def _metadata(self, reference: Reference, value: Any, preview_rows: int, *, is_partition: bool) -> Metadata:
+        return {
+            **reference_metadata(reference),
+            **memory_metadata([reference], self._settings.address),
+            **table_metadata(value, preview_rows, is_partition=is_partition),
         }
 
     def _read_partitions(
@@ -214,9 +233,8 @@ class StoredValues:
 
         def get(expected_reference: Reference | None) -> Any:
             with traced_in_run(context, settings, self._scope):
-                return get_by_key(
-                    self._store(output_key), output_key.key, copy=settings.copy, recorded=expected_reference
-                )
+                store = self._store_of(output_key, expected_reference)
+                return get_by_key(store, output_key.key, copy=settings.copy, recorded=expected_reference)
 
         if self._step_policy is not None:
             return self._step_policy.read(context, output_key, recorded, find, get)
@@ -229,19 +247,45 @@ class StoredValues:
             return get(reference)  # with the reference, the error says what was lost and where
 
     def _find_asset(self, context: InputContext, partition: str | None) -> tuple[OutputKey, Reference | None]:
+        """Return where an asset is, and the reference to it; None: it was never written, as far as the log has it.
+
+        Raises:
+            ObjectLost: another IO manager has written it last.
+            InvalidReference: the event log holds a damaged one.
+        """
         output_key = self._key_of_asset(context.asset_key.path, partition)
-        recorded = None
-        if self._instance is not None:
-            recorded = recorded_asset(self._instance, context.asset_key, partition)
-            if recorded is not None and recorded.key != output_key.key:
-                recorded = None
-        return output_key, recorded
+        write = self._last_write(context, output_key, partition)
+        if write is None:
+            return output_key, None
+        if write.reference is None:
+            raise write.not_in_store(context.asset_key, partition)
+        return output_key, write.reference
+
+    def _last_write(
+        self, context: InputContext | OutputContext, output_key: OutputKey, partition: str | None
+    ) -> LastWrite | None:
+        if self._instance is None or not context.has_asset_key:
+            return None
+        write = last_write(self._instance, context.asset_key, partition)
+        if write is None or (write.reference is not None and write.reference.key != output_key.key):
+            return None
+        return write
+
+    def _has(self, context: OutputContext, output_key: OutputKey, partition: str | None) -> bool:
+        write = self._last_write(context, output_key, partition)
+        if write is None:
+            return key_exists(self._store(output_key), output_key.key)
+        return write.reference is not None and key_exists(self._store_of(output_key, write.reference), output_key.key)
 
     def _keys_of_output(self, context: OutputContext) -> list[OutputKey]:
         if not context.has_asset_key:
             return [key_of_output(context.get_identifier())]
-        partitions: Sequence[str | None] = context.asset_partition_keys if context.has_asset_partitions else [None]
-        return [self._key_of_asset(context.asset_key.path, partition) for partition in partitions]
+        return [
+            self._key_of_asset(context.asset_key.path, partition) for partition in self._partitions_of_output(context)
+        ]
+
+    def _partitions_of_output(self, context: OutputContext) -> Sequence[str | None]:
+        return context.asset_partition_keys if context.has_asset_key and context.has_asset_partitions else [None]
 
     def _key_of_asset(self, path: Sequence[str], partition: str | None) -> OutputKey:
         return key_of_asset(self._instance, path, partition, explicit_scope=self._settings.scope is not None)
@@ -249,6 +293,14 @@ class StoredValues:
     def _store(self, output_key: OutputKey) -> Store:
         return self._open(output_key.session, self._settings.session_ttl)
 
-    def _open(self, session: str, ttl: float | None) -> Store:
+    def _store_of(self, output_key: OutputKey, reference: Reference | None) -> Store:
+        """Where a value is: in the scope and session that it was written to, which may be others than today's."""
+        if reference is None:
+            return self._store(output_key)
+        return self._open(reference.session, self._settings.session_ttl, scope=reference.scope)
+
+    def _open(self, session: str, ttl: float | None, *, scope: str | None = None) -> Store:
         settings = self._settings
-        return session_store(settings.address, self._scope, session, ttl, object_strings=settings.object_strings)
+        return session_store(
+            settings.address, scope or self._scope, session, ttl, object_strings=settings.object_strings
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 
+from entrepot._daemon.settings import MAX_TTL_SECONDS
 from entrepot.errors import InvalidArgument
 
 from entrepot_io.keys import join, shorten
@@ -63,8 +64,8 @@ def parse_ttl(value: float | str | None) -> float:
             h.
 
     Raises:
-        InvalidArgument: it cannot be parsed, is less than one second (nothing would live long enough to be read), or is
-            not finite: runs that never expire would fill the store.
+        InvalidArgument: it cannot be parsed, is less than one second (nothing would live long enough to be read), is
+            more than the store can have (2**32 seconds), or is not finite: runs that never expire would fill the store.
     """
     if value is None:
         return DEFAULT_TTL_SECONDS
@@ -82,4 +83,6 @@ def parse_ttl(value: float | str | None) -> float:
         raise InvalidArgument(f"a session's time to live must be a number of seconds, not {value!r}")
     if not math.isfinite(seconds) or seconds < 1:
         raise InvalidArgument(f"a session's time to live must be finite and at least one second, not {value!r}")
+    if seconds > MAX_TTL_SECONDS:
+        raise InvalidArgument(f"a session's time to live must be at most {MAX_TTL_SECONDS} seconds, not {value!r}")
     return seconds

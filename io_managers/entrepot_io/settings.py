@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
+from entrepot._daemon.settings import SCOPE_MAX_BYTES, check_length, socket_path
 from entrepot._daemon.units import parse_duration, parse_size
 from entrepot.codec import COPY_MODES, OBJECT_STRINGS, CopyMode, ObjectStrings
 from entrepot.errors import InvalidArgument
@@ -92,7 +93,7 @@ def resolve(
         return parse((lookup_option(name) if lookup_option is not None else None) or None)
 
     return Settings(
-        address=find("address", address, _text),
+        address=find("address", address, lambda value: address_setting(_text(value))),
         scope=find("scope", scope, lambda value: scope_setting(_text(value))),
         session_ttl=find("session_ttl", session_ttl, parse_ttl),
         copy=find("copy", copy, lambda value: copy_mode(_text(value))),
@@ -108,15 +109,29 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+@lru_cache(maxsize=64)
+def address_setting(value: str | None) -> str | None:
+    """Validate the form of a store's address; ``None``: it is not set. Cheap: called for every value.
+
+    Raises:
+        InvalidArgument: it is not ``unix:///absolute/path``, or that path is too long for a socket.
+    """
+    if value is not None:
+        socket_path(value)
+    return value
+
+
 def scope_setting(value: str | None) -> str | None:
     """Validate a scope; ``None``: it is not set.
 
     Raises:
-        InvalidArgument: it is empty, as a variable may be that fills it in. That would be neither the orchestrator's
-            own scope nor one of the user's.
+        InvalidArgument: it is too long, has NUL characters, or is empty, as a variable may be that fills it in. That
+            would be neither the orchestrator's own scope nor one of the user's.
     """
     if value == "":
         raise InvalidArgument("scope must not be empty: give this deployment a name, or leave the setting out")
+    if value is not None:
+        check_length("scope", value, SCOPE_MAX_BYTES)
     return value
 
 

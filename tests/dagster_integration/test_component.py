@@ -48,6 +48,18 @@ def test_defaults() -> None:
     assert not defined.sensors
 
 
+def test_words_that_yaml_reads_as_something_else() -> None:
+    """``off`` is a boolean in YAML, and 3600 a number."""
+    resources = definitions({"reserve": False, "policy": False, "session_ttl": 3600}).resources or {}
+    manager, resource = resources["io_manager"], resources["entrepot"]
+    assert isinstance(manager, EntrepotIOManager)
+    assert isinstance(resource, EntrepotResource)
+    assert (manager.reserve, manager.policy, manager.session_ttl_seconds) == ("off", "off", 3600)
+    assert resource.session_ttl == "3600"
+    with pytest.raises(InvalidArgument, match="reserve must be off, measured or a size"):
+        definitions({"reserve": True})
+
+
 def test_every_setting_reaches_its_resource(tmp_path: Path) -> None:
     settings = {
         "address": "unix:///x.sock",

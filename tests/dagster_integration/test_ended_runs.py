@@ -143,6 +143,22 @@ def test_a_configured_scope_is_not_swept(instance: DagsterInstance, monkeypatch:
     assert ended_runs(store, "shared", sessions) == {sessions[0]: DELETED, sessions[1]: SUCCEEDED}
 
 
+def test_in_a_shared_scope_an_unknown_run_is_not_a_deleted_one(
+    instance: DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be running, in the other instance; what this one's runs have left is still found."""
+    monkeypatch.setenv("ENTREPOT_SCOPE", "shared by two")
+    deleted, succeeded = run_job(instance), run_job(instance)
+    other_home = tmp_path / "other"
+    other_home.mkdir()
+    with DagsterInstance.local_temp(str(other_home)) as other:
+        of_other = run_job(other)
+    instance.delete_run(deleted)
+    store = scope_store(None, "shared by two")
+    sessions = [f"dagster/{run_id}" for run_id in (deleted, succeeded, of_other)]
+    assert ended_runs(store, "shared by two", sessions) == {sessions[1]: SUCCEEDED}
+
+
 def test_gc_asks_the_instance(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     scope = default_scope(instance)
     succeeded, deleted = run_job(instance), run_job(instance)

@@ -116,3 +116,32 @@ def test_values_are_checked_where_they_are_known(monkeypatch: pytest.MonkeyPatch
     assert "allocate must be true or false, not 'perhaps'" in refusal(EntrepotIOManager(allocate=EnvVar(VARIABLE)))
     monkeypatch.setenv(VARIABLE, "")
     assert "scope must not be empty" in refusal(EntrepotIOManager(scope=EnvVar(VARIABLE)))
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"address": "foo"}, "an address must have the form unix:///absolute/path/to/socket, but got 'foo'"),
+        ({"address": ""}, "an address must have the form unix:///absolute/path/to/socket, but got ''"),
+        ({"address": "unix://relative"}, "must be absolute"),
+        ({"address": "unix:///" + "a" * 200}, "a socket's path can have at most 107 bytes"),
+        ({"scope": "x" * 300}, "a scope must be text of at most 160 bytes"),
+        ({"session_ttl_seconds": 1e300}, "a session's time to live must be at most 4294967296 seconds, not 1e+300"),
+        ({"copy_mode": "always"}, "EntrepotIOManager has no setting 'copy_mode': its name is 'copy'"),
+    ],
+)
+def test_what_a_store_would_refuse_is_refused_where_it_is_defined(setting: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        EntrepotIOManager(**setting)
+    assert reason in caught.value.message
+
+
+def test_a_wrong_address_of_the_environment_is_refused_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "garbage")
+    for resource in (EntrepotIOManager(address=EnvVar(VARIABLE)), EntrepotResource(address=EnvVar(VARIABLE))):
+        assert "an address must have the form unix:///" in refusal(resource)
+    monkeypatch.setenv("ENTREPOT_ADDRESS", "garbage")
+    for resource in (EntrepotIOManager(), EntrepotResource()):
+        assert refusal(resource).endswith("but got 'garbage' (set by ENTREPOT_ADDRESS)")
+    with pytest.raises(InvalidArgument, match="a session must be text of at most 240 bytes"):
+        EntrepotResource(session="s" * 300)

@@ -78,6 +78,23 @@ def test_importing_loads_nothing_heavy(package: str) -> None:
     assert [name for name in _loaded_by(f"import {package}") if name in HEAVY] == []
 
 
+def test_all_names_of_the_dagster_plugin_are_there_without_dagster_k8s() -> None:
+    code = (
+        "import sys, inspect\n"
+        "sys.modules['dagster_k8s'] = None\n"
+        "from entrepot_dagster import *\n"
+        "import entrepot_dagster\n"
+        "assert EntrepotIOManager is dict(inspect.getmembers(entrepot_dagster))['EntrepotIOManager']\n"
+        "try:\n"
+        "    from entrepot_dagster import entrepot_k8s_job_executor\n"
+        "except ModuleNotFoundError as error:\n"
+        "    assert error.name == 'dagster_k8s'\n"
+        "else:\n"
+        "    raise AssertionError('imported without dagster-k8s')\n"
+    )
+    assert "dagster" in _loaded_by(code)
+
+
 def test_definitions_of_dagster_load_no_client_of_the_store() -> None:
     """Code servers, Dagster's daemon and the processes of runs load definitions, and read and write nothing."""
     code = (

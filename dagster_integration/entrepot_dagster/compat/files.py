@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dagster import UPathIOManager
 
 if TYPE_CHECKING:
-    from dagster import OutputContext
+    from dagster import InputContext, OutputContext
     from upath import UPath
 
 
@@ -21,6 +21,16 @@ def files_of(manager: UPathIOManager, context: OutputContext) -> list[UPath]:
     if context.has_asset_key and context.has_asset_partitions:
         return list(manager._get_paths_for_partitions(context).values())
     return [manager._get_path(context)]
+
+
+def files_of_partitions(manager: UPathIOManager, context: InputContext) -> dict[str, UPath]:
+    """Return where the partitions that an input reads are, or would be, by partition key.
+
+    Args:
+        manager: the IO manager.
+        context: of an input with partitions.
+    """
+    return dict(manager._get_paths_for_partitions(context))
 
 
 def says_of_partitions(manager: UPathIOManager) -> bool:

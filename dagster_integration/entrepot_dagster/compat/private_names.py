@@ -85,6 +85,16 @@ PRIVATE_NAMES = (
         "StepExecutionContext.has_asset_partitions_for_input",
         "steps: tells an upstream asset with partitions from one without",
     ),
+    PrivateName(
+        "dagster._core.execution.context.system",
+        "StepExecutionContext.add_asset_metadata",
+        "steps: what the materialization of one of several partitions says",
+    ),
+    PrivateName(
+        "dagster._core.execution.context.system",
+        "StepExecutionContext.get_asset_metadata",
+        "steps: what the step itself says of one of several partitions",
+    ),
     PrivateName(_TAGS, "PARTITION_NAME_TAG", "steps: the partition of a run"),
     PrivateName(_TAGS, "ASSET_PARTITION_RANGE_START_TAG", "steps: tells a run of a range from one of a partition"),
     # --- files

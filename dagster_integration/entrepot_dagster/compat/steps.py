@@ -120,6 +120,21 @@ def partition_of(run: DagsterRun) -> str | None:
     return run.tags.get(PARTITION_NAME_TAG)
 
 
+def add_partition_metadata(context: OutputContext, metadata: Mapping[str, Mapping[str, MetadataValue[Any]]]) -> None:
+    """Add metadata to the materializations of single partitions of an output; what the step itself says of them stays.
+
+    Args:
+        context: of an asset's output, in a step.
+        metadata: by partition.
+    """
+    step, key = context.step_context, context.asset_key
+    of_all = {**(context.output_metadata or {}), **(step.get_asset_metadata(asset_key=key) or {})}
+    for partition, entries in metadata.items():
+        own = of_all.keys() | (step.get_asset_metadata(asset_key=key, partition_key=partition) or {}).keys()
+        added = {name: entry for name, entry in entries.items() if name not in own}
+        step.add_asset_metadata(added, asset_key=key, partition_key=partition)
+
+
 def covers_range(context: InputContext | OutputContext | AssetExecutionContext | OpExecutionContext) -> bool:
     """Return whether a run covers a range of partitions, be it of a single one.
 

@@ -52,18 +52,18 @@ class EntrepotComponent(Component, Model, Resolvable):
         description="What pandas columns of Python's strings are read as: object or arrow.",
         examples=["arrow"],
     )
-    session_ttl: str | None = Field(
-        default=None, description="How long a run's outputs are kept after their last use.", examples=["24h"]
+    session_ttl: int | float | str | None = Field(
+        default=None, description="How long a run's outputs are kept after their last use.", examples=["24h", 3600]
     )
     allocate: bool | None = Field(default=None, description="Whether steps' large values are made in the store.")
-    reserve: str | None = Field(
+    reserve: bool | str | None = Field(
         default=None, description="What a step reserves in the store: off, measured or a size.", examples=["2GiB"]
     )
     reserve_timeout: str | None = Field(
         default=None, description="How long a step waits for what it reserves.", examples=["10min"]
     )
-    policy: str | None = Field(
-        default=None, description="Policy file for checkpoints and failover.", examples=["policy.yaml"]
+    policy: bool | str | None = Field(
+        default=None, description="Policy file for checkpoints and failover; off: no policy.", examples=["policy.yaml"]
     )
     preview_rows: int = Field(default=5, description="First rows of a table for Dagster's pages; 0: none.")
     durable: DurableFiles | None = Field(default=None, description="Folder to which outputs are written as well.")
@@ -78,6 +78,7 @@ class EntrepotComponent(Component, Model, Resolvable):
             InvalidArgument: a setting is out of range, or the policy file does not exist.
             PolicyError: the policy is invalid.
         """
+        policy = _word(self.policy)
         store = EntrepotIOManager(
             address=self.address,
             scope=self.scope,
@@ -85,9 +86,9 @@ class EntrepotComponent(Component, Model, Resolvable):
             object_strings=self.object_strings,
             session_ttl_seconds=self.session_ttl,
             allocate=self.allocate,
-            reserve=self.reserve,
+            reserve=_word(self.reserve),
             reserve_timeout=self.reserve_timeout,
-            policy=self.policy,
+            policy=policy,
             preview_rows=self.preview_rows,
         )
         manager: IOManager = store
@@ -97,9 +98,18 @@ class EntrepotComponent(Component, Model, Resolvable):
         resources: dict[str, object] = {self.io_manager_key: manager}
         if self.resource_key is not None:
             resources[self.resource_key] = EntrepotResource(
-                address=self.address, scope=self.scope, session_ttl=self.session_ttl
+                address=self.address,
+                scope=self.scope,
+                session_ttl=None if self.session_ttl is None else str(self.session_ttl),
             )
-        sensors: list[SensorDefinition] = policy_sensors(policy=self.policy)
+        sensors: list[SensorDefinition] = policy_sensors(policy=policy)
         if self.failure_sensor:
             sensors.append(store_failure_sensor(default_status=DefaultSensorStatus.RUNNING))
         return Definitions(resources=resources, sensors=sensors)
+
+
+def _word(value: bool | str | None) -> str | None:
+    """A setting that is a word: YAML has ``off`` as the boolean false, and ``on``, which no setting takes, as true."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value

@@ -48,8 +48,13 @@ def check_names(resource: type[BaseModel], data: Mapping[str, Any]) -> None:
     """
     names = [info.alias or name for name, info in resource.model_fields.items()]
     for name in data:
-        if name not in names and name not in resource.model_fields:
+        if name not in names:  # a field with an alias is set by that only
             from entrepot_policy.schema.diagnostics import did_you_mean  # not where a step starts
 
-            hint = did_you_mean(name, names, f"it has {', '.join(names)}")
+            field = resource.model_fields.get(name)
+            hint = (
+                f"its name is {field.alias!r}"
+                if field is not None
+                else did_you_mean(name, names, f"it has {', '.join(names)}")
+            )
             raise InvalidArgument(f"{resource.__name__} has no setting {name!r}: {hint}")

@@ -19,7 +19,7 @@ from entrepot_dagster.values.output_facts import REFERENCE, REFERENCES
 
 def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | None) -> Reference | None:
     """Return the reference of an asset's last materialization; None if it has none (another IO manager wrote the asset,
-    or it was reported from outside).
+    or it was reported from outside). For whoever reads the asset, ``last_write`` tells these apart.
 
     Raises:
         InvalidReference: the log holds a damaged one.

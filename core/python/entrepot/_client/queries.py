@@ -12,11 +12,10 @@ from entrepot import _core
 from entrepot._client.arguments import checked_integer, checked_text
 from entrepot._client.info import SessionInfo, session_info
 from entrepot._client.locality import make_handle
-from entrepot._daemon.settings import SESSION_MAX_BYTES
+from entrepot._daemon.settings import MAX_TTL_SECONDS, SESSION_MAX_BYTES
 from entrepot.errors import InvalidArgument, ObjectNotFound
 
 DEFAULT_SESSION_TTL = 24 * 3600
-MAX_TTL_SECONDS = 1 << 32  # more than a century; 0 means no expiry
 _LIST_PAGE = 1000
 
 

@@ -17,6 +17,7 @@ from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable
 
 SCOPE_MAX_BYTES = 160
 SESSION_MAX_BYTES = 240
+MAX_TTL_SECONDS = 2**32  # of a session
 SOCKET_PATH_MAX_BYTES = 107  # size of sun_path in the kernel's sockaddr_un, less the terminating zero
 KEYS = (
     "address",
@@ -232,8 +233,8 @@ def resolve(
     address = _lookup(address, "ENTREPOT_ADDRESS", table, "address")
     scope = _lookup(scope, "ENTREPOT_SCOPE", table, "scope") or "default"
     session = _lookup(session, "ENTREPOT_SESSION", table, "session") or ""
-    _check_length("scope", scope, SCOPE_MAX_BYTES)
-    _check_length("session", session, SESSION_MAX_BYTES)
+    check_length("scope", scope, SCOPE_MAX_BYTES)
+    check_length("session", session, SESSION_MAX_BYTES)
     if address is not None:
         socket_path(address)
     idle = _lookup(None, "ENTREPOT_PRIVATE_IDLE_EXIT_SECONDS", table, "private_idle_exit_seconds") or "900"
@@ -324,7 +325,12 @@ def _parse_boolean(value: str | None) -> bool | None:
     raise InvalidArgument(f"ENTREPOT_ALLOW_PICKLE must be 1 or 0, but got {value!r}")
 
 
-def _check_length(subject: str, value: str, limit: int) -> None:
+def check_length(subject: str, value: str, limit: int) -> None:
+    """Check that a name can be stored.
+
+    Raises:
+        InvalidArgument: it is longer than ``limit`` bytes, has NUL characters, or is not valid UTF-8.
+    """
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
