@@ -258,9 +258,10 @@ class EntrepotIOManager(ConfigurableIOManager):
         return wanted.of_partitions(by_partition) if by_partition else wanted.of_no_partition()
 
     def _input_type(self, context: InputContext) -> InputType:
-        source = (
-            f"the asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"the input {context.name}"
-        )
+        if context.has_asset_key:
+            source = f"the asset {context.asset_key.to_user_string()}"
+        else:
+            source = f"the input {context.name}" if context.has_input_name else "the value"  # as of a run's result
         return input_type(annotation_of(context), context.definition_metadata, self.type_handlers(), source)
 
     def _load(self, context: InputContext, wanted: InputType, *, none_if_missing: bool, allow_missing: bool) -> Any:
