@@ -20,10 +20,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster import AssetKey, AssetObservation, AssetRecordsFilter, DagsterInstance, MetadataValue
+from dagster import AssetKey, AssetObservation, DagsterInstance, MetadataValue
 from entrepot.errors import EntrepotError
 
 from entrepot_dagster.values.last_writes import STATE, last_write
+from entrepot_dagster.values.reference_log import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,9 +153,7 @@ def missing_durable_copy(
     if not write_id:
         return None
     writes.wait(str(write_id))
-    records_filter = AssetRecordsFilter(
-        asset_key=asset_key, asset_partitions=None if partition is None else [partition]
-    )
+    records_filter = records_of(asset_key, partition)
     cursor: str | None = None
     for _ in range(_PAGES):
         page = instance.fetch_observations(records_filter, limit=_PAGE, cursor=cursor)

@@ -184,9 +184,7 @@ class TieredIOManager(ConfigurableIOManager):
         except _MISSING as missing:
             with no_retries_in_vain(context):
                 self._check_durable(context, missing)
-            # Older versions of Dagster know no identifier of an asset outside of its own run.
-            subject = context.asset_key.to_user_string() if context.has_asset_key else context.get_identifier()
-            context.log.info(f"Entrepot: reading {subject} from the durable tier: {missing}")
+            context.log.info(f"Entrepot: reading {_name_of_input(context)} from the durable tier: {missing}")
             return self._load_durable(context, missing)
 
     def has_output(self, context: OutputContext) -> bool:
@@ -238,12 +236,11 @@ class TieredIOManager(ConfigurableIOManager):
         except (EntrepotError, Failure, RetryRequested) as error:
             raise error from missing  # they say by themselves what to do
         except Exception as error:
-            # Older versions of Dagster know no identifier of an asset outside of its own run.
-            subject = context.asset_key.to_user_string() if context.has_asset_key else context.get_identifier()
             error.__cause__ = error.__cause__ or missing
             raise DurableReadFailed(
-                f"the durable tier, {name_of_tier(self.durable)}, could not read {subject} ({type(error).__name__}: "
-                f"{error}), which the store does not have: if what it has is damaged, materialize it again"
+                f"the durable tier, {name_of_tier(self.durable)}, could not read {_name_of_input(context)} "
+                f"({type(error).__name__}: {error}), which the store does not have: if what it has is "
+                "damaged, materialize it again"
             ) from error
         if own_context is not context and context.has_asset_key and context.has_asset_partitions:
             with no_retries_in_vain(context):
@@ -295,3 +292,8 @@ class TieredIOManager(ConfigurableIOManager):
             context.log.warning(
                 f"Entrepot: the store may keep an older value of the output, which is not read: {error}"
             )
+
+
+def _name_of_input(context: InputContext) -> object:
+    # Older versions of Dagster know no identifier of an asset outside of its own run.
+    return context.asset_key.to_user_string() if context.has_asset_key else context.get_identifier()

@@ -128,8 +128,8 @@ def _go_environment() -> dict[str, str]:
     the program mostly waits.
     """
     flags = f"{_ENVIRONMENT.get('GOFLAGS', '')} -mod=readonly -buildvcs=false -gcflags=all=-l".strip()
-    own = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": flags}
-    return _ENVIRONMENT | own | {"GOGC": "400"}
+    own = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": flags, "GOGC": "400"}
+    return _ENVIRONMENT | own
 
 
 def go_test(package: str, seconds: float) -> subprocess.CompletedProcess[str]:

@@ -104,14 +104,24 @@ def _not_shown(error: BaseException, cell: Callable[[Any], str]) -> str:
     return cell(f"<not shown: {reason_of(error)}>")
 
 
-def _of_arrow(column: Any, cell: Callable[[Any], str]) -> list[str]:
+def _cells_of(
+    values: Callable[[], Iterable[Any]], instead: Callable[[BaseException], list[str]], cell: Callable[[Any], str]
+) -> list[str]:
+    """The values of a column as cells; where its library cannot give them, what is shown instead."""
     try:
-        values = column.to_pylist()
+        listed = list(values())
     except BaseException as error:
         if not is_library_error(error):
             raise
+        return instead(error)
+    return [cell_text(value, cell) for value in listed]
+
+
+def _of_arrow(column: Any, cell: Callable[[Any], str]) -> list[str]:
+    def one_by_one(_: BaseException) -> list[str]:
         return [_arrow_cell(column.slice(row, 1), cell) for row in range(len(column))]
-    return [cell_text(value, cell) for value in values]
+
+    return _cells_of(column.to_pylist, one_by_one, cell)
 
 
 def _arrow_cell(item: Any, cell: Callable[[Any], str]) -> str:
@@ -140,31 +150,26 @@ def _arrow_cell(item: Any, cell: Callable[[Any], str]) -> str:
 
 def _of_pandas(column: Any, cell: Callable[[Any], str]) -> list[str]:
     """A column or an index."""
-    try:
-        values = list(column)
-    except BaseException as error:
-        if not is_library_error(error):
-            raise
+
+    def by_arrow(error: BaseException) -> list[str]:
         if type(column.dtype).__name__ != "ArrowDtype":
             return [_not_shown(error, cell)] * len(column)
         import pyarrow as pa
 
         return _of_arrow(pa.array(column.array), cell)
-    return [cell_text(value, cell) for value in values]
+
+    return _cells_of(lambda: column, by_arrow, cell)
 
 
 def _of_polars(column: Any, cell: Callable[[Any], str]) -> list[str]:
-    try:
-        values = column.to_list()
-    except BaseException as error:
-        if not is_library_error(error):
-            raise
+    def by_arrow(_: BaseException) -> list[str]:
         try:
             array = column.to_arrow()
-        except BaseException as second:
-            return [_not_shown(second, cell)] * len(column)
+        except BaseException as error:
+            return [_not_shown(error, cell)] * len(column)
         return _of_arrow(array, cell)
-    return [cell_text(value, cell) for value in values]
+
+    return _cells_of(column.to_list, by_arrow, cell)
 
 
 def _by_row(columns: list[list[str]]) -> list[list[str]]:

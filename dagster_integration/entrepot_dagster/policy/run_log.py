@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagster import AssetKey, AssetRecordsFilter, DagsterEventType, DagsterInstance, JsonMetadataValue
+from dagster import AssetKey, DagsterEventType, DagsterInstance, JsonMetadataValue
 from entrepot_io.reference import Reference
 from entrepot_policy import ObjectRef, Subject, Task
 from entrepot_policy.state.lineage import distinct_inputs
 
 from entrepot_dagster.policy.failures import decode_ref, encode_ref
 from entrepot_dagster.values.keys import asset_of_key, run_of_session
-from entrepot_dagster.values.reference_log import reference_of
+from entrepot_dagster.values.reference_log import records_of, reference_of
 
 INPUTS = "entrepot/inputs"
 MAX_INPUTS = 256
@@ -94,8 +94,7 @@ def _find_output_record(instance: DagsterInstance, ref: ObjectRef, run_id: str) 
 def _find_asset_record(
     instance: DagsterInstance, ref: ObjectRef, path: Sequence[str], partition: str | None
 ) -> _OutputRecord | None:
-    records_filter = AssetRecordsFilter(AssetKey(path), asset_partitions=None if partition is None else [partition])
-    for record in instance.fetch_materializations(records_filter, limit=1).records:
+    for record in instance.fetch_materializations(records_of(AssetKey(path), partition), limit=1).records:
         entry, event = record.event_log_entry, record.asset_materialization
         run = instance.get_run_by_id(record.run_id)
         reference = None if event is None else reference_of(event.metadata)

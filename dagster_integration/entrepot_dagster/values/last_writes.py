@@ -14,15 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetKey, AssetRecordsFilter, DagsterEventType, DagsterInstance, JsonMetadataValue
+from dagster import AssetKey, DagsterEventType, DagsterInstance
 from entrepot.errors import ObjectLost
-from entrepot_io.reference import Reference
 
-from entrepot_dagster.values.output_facts import REFERENCES
-from entrepot_dagster.values.reference_log import reference_of
+from entrepot_dagster.values.reference_log import records_of, reference_of
 
 if TYPE_CHECKING:
     from dagster import AssetMaterialization, EventLogRecord
+    from entrepot_io.reference import Reference
 
 # In the metadata of what TieredIOManager has written: whether the durable tier has it.
 STATE = "entrepot/durable_tier"
@@ -92,7 +91,7 @@ def last_write(instance: DagsterInstance, key: AssetKey, partition: str | None) 
     Raises:
         InvalidReference: the log holds a damaged one.
     """
-    records_filter = AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+    records_filter = records_of(key, partition)
     latest = instance.fetch_materializations(records_filter, limit=1)
     for record in latest.records:
         if (write := _write_of(instance, record, partition)) is not None:
@@ -112,15 +111,7 @@ def _write_of(instance: DagsterInstance, record: EventLogRecord, partition: str 
     if materialization is None or materialization.partition != partition:
         return None  # the asset had partitions then, and has none now
     metadata = materialization.metadata
-    several = metadata.get(REFERENCES)
-    if (
-        partition is not None
-        and isinstance(several, JsonMetadataValue)
-        and isinstance(several.data, Mapping)
-        and partition in several.data
-    ):
-        return LastWrite(Reference.parse(several.data[partition]), metadata, record.run_id)
-    reference = reference_of(metadata)
+    reference = reference_of(metadata, partition)
     if reference is None and not _is_handled(instance, record, materialization):
         return None
     return LastWrite(reference, metadata, record.run_id)

@@ -24,16 +24,9 @@ def recorded_asset(instance: DagsterInstance, key: AssetKey, partition: str | No
     Raises:
         InvalidReference: the log holds a damaged one.
     """
-    records_filter = AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
-    records = instance.fetch_materializations(records_filter, limit=1).records
+    records = instance.fetch_materializations(records_of(key, partition), limit=1).records
     materialization = records[0].asset_materialization if records else None
-    if materialization is None:
-        return None
-    several = materialization.metadata.get(REFERENCES)
-    if partition is not None and isinstance(several, JsonMetadataValue) and isinstance(several.data, Mapping):
-        entry = several.data.get(partition)
-        return None if entry is None else Reference.parse(entry)
-    return reference_of(materialization.metadata)
+    return None if materialization is None else reference_of(materialization.metadata, partition)
 
 
 def recorded_output(instance: DagsterInstance, run_id: str, key: str) -> Reference | None:
@@ -73,11 +66,29 @@ def recorded_outputs(instance: DagsterInstance, run_id: str) -> dict[tuple[str, 
     return references
 
 
-def reference_of(metadata: Mapping[str, Any]) -> Reference | None:
+def records_of(key: AssetKey, partition: str | None) -> AssetRecordsFilter:
+    """Return the filter for the events of an asset, or of one of its partitions.
+
+    Args:
+        key: of the asset.
+        partition: of it; None: any, and events of no partition.
+    """
+    return AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+
+
+def reference_of(metadata: Mapping[str, Any], partition: str | None = None) -> Reference | None:
     """Return the reference in an output's metadata; None if another IO manager wrote it.
+
+    Args:
+        metadata: of the output, or of its materialization.
+        partition: which one is meant, where the metadata are those of several.
 
     Raises:
         InvalidReference: it is damaged.
     """
+    several = metadata.get(REFERENCES)
+    if partition is not None and isinstance(several, JsonMetadataValue) and isinstance(several.data, Mapping):
+        of_partition = several.data.get(partition)
+        return None if of_partition is None else Reference.parse(of_partition)
     entry = metadata.get(REFERENCE)
     return Reference.parse(entry.data) if isinstance(entry, JsonMetadataValue) else None

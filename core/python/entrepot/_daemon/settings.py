@@ -17,7 +17,7 @@ from entrepot.errors import AccessDenied, InvalidArgument, StoreUnavailable
 
 SCOPE_MAX_BYTES = 160
 SESSION_MAX_BYTES = 240
-MAX_TTL_SECONDS = 2**32  # of a session
+MAX_TTL_SECONDS = 2**32  # of a session: more than a century; 0 means no expiry
 SOCKET_PATH_MAX_BYTES = 107  # size of sun_path in the kernel's sockaddr_un, less the terminating zero
 KEYS = (
     "address",
